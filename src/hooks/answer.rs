@@ -113,6 +113,10 @@ pub(super) fn read(asked: &HookInput<'_>, ended: &HookExit<'_>) -> HookReport {
             let text = "its processes used more than three quarters of the memory and were killed";
             (ErrorCode::HookFailed, text.to_owned())
         }
+        Exit::TemporaryFull => {
+            let text = "the temporary folder of the session exceeded 1 GiB; it was killed";
+            (ErrorCode::HookFailed, text.to_owned())
+        }
         Exit::Stopped => (ErrorCode::HookFailed, "it was stopped".to_owned()),
     };
     asked.failed(code, &text)

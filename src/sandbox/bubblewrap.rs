@@ -3,7 +3,7 @@
 //! The plan becomes arguments of bubblewrap. The helper is the first process inside and applies the
 //! other parts of the plan.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -23,8 +23,8 @@ const PLACES: [&str; 4] =
     ["/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap"];
 
 /// Maximum number of bytes in all masked folders and `/dev/shm` of a command together; each gets an
-/// equal share. The folder of `TMPDIR` is not one of them.
-const TEMPORARY_SPACE_BYTES: u64 = 1 << 30;
+/// equal share. The temporary folder of the session is not one of them.
+const PRIVATE_SPACE_BYTES: u64 = 512 << 20;
 
 /// Path of the helper inside the sandbox.
 const INSIDE: &str = "/dev/posse";
@@ -35,7 +35,7 @@ impl Sandbox {
     pub(crate) fn bubblewrapped(&self, plan: &Plan) -> io::Result<ReadyHelper> {
         let mut command = command(&self.helper, plan).map_err(io::Error::other)?;
         command.process_group(0);
-        self.begin(command, HelperShape::Inner)
+        self.begin(command, HelperShape::Inner, None)
     }
 }
 
@@ -61,12 +61,17 @@ pub(crate) fn command(helper: &Path, plan: &Plan) -> Result<std::process::Comman
     command.args(["--ro-bind", "/", "/"]);
     let masks: Vec<&PathBuf> = plan.masked.iter().filter(|path| path.is_dir()).collect();
     // bubblewrap cannot mount one tmpfs in several places, and shared memory is one of them.
-    let bytes = (TEMPORARY_SPACE_BYTES / (masks.len() as u64 + 1)).to_string();
+    let bytes = (PRIVATE_SPACE_BYTES / (masks.len() as u64 + 1)).to_string();
     let temporary = |command: &mut std::process::Command, folder: &Path| {
         command.args(["--size", &bytes, "--perms", "1777", "--tmpfs"]).arg(folder);
     };
     for folder in masks {
-        temporary(&mut command, folder);
+        match &plan.temporary {
+            Some(mount) if mount.target == *folder => {
+                command.arg("--bind").arg(&mount.source).arg(folder);
+            }
+            _ => temporary(&mut command, folder),
+        }
     }
     command.args(["--proc", "/proc", "--dev", "/dev"]);
     command.arg("--ro-bind").arg(helper).arg(INSIDE);
@@ -121,12 +126,16 @@ fn add_mounts(command: &mut std::process::Command, plan: &Plan) {
         };
         layers.iter().any(below)
     };
-    let mut ways = Vec::new();
+    // A write beside the workspace fails, instead of disappearing with the command.
+    let mut ways = parents(plan, &layers);
+    for path in &ways {
+        command.args(["--perms", "0755", "--tmpfs"]).arg(path);
+    }
     for (path, layer) in &layers {
         match layer {
             Layer::Nothing if kept(path) => {
                 command.args(["--perms", "0755", "--tmpfs"]).arg(path);
-                ways.push(path);
+                ways.push(path.clone());
             }
             Layer::Nothing => cover(command, path),
             Layer::Shown => bind(command, "--ro-bind-try", path.as_os_str()),
@@ -137,6 +146,24 @@ fn add_mounts(command: &mut std::process::Command, plan: &Plan) {
         // Only the path to its contents was created; it stays read-only.
         command.arg("--remount-ro").arg(path);
     }
+}
+
+/// Folders directly below masked folders that contain a visible or writable path, but are none.
+fn parents(plan: &Plan, layers: &BTreeMap<PathBuf, Layer>) -> Vec<PathBuf> {
+    let mut parents = BTreeSet::new();
+    let shown = |layer: &Layer| !matches!(layer, Layer::Nothing);
+    for mask in plan.masked.iter().filter(|path| path.is_dir()) {
+        for path in layers.iter().filter(|(_, layer)| shown(layer)).map(|(path, _)| path) {
+            let Ok(below) = path.strip_prefix(mask) else { continue };
+            let mut names = below.components();
+            if let (Some(name), Some(_)) = (names.next(), names.next()) {
+                parents.insert(mask.join(name));
+            }
+        }
+    }
+    // A copy brings its own content.
+    parents.retain(|parent| !layers.get(parent).is_some_and(shown));
+    parents.into_iter().collect()
 }
 
 /// Adds arguments that mount pinned paths over themselves, still writable, and read-only paths over

@@ -15,7 +15,7 @@ use crate::plan::Plan;
 use crate::protect::{
     Finding, Protection, ProtectionMethod, ScanBounds, Survey, ToolWrites, Whose,
 };
-use crate::scratch::Scratch;
+use crate::temporary::SessionTemporary;
 use crate::{RunError, Sandbox, Surroundings};
 
 /// Time after a kill at which all processes of a command are assumed to be gone.
@@ -127,8 +127,8 @@ pub async fn cancelled_checks(time: Duration) {
 pub(crate) struct Guard {
     protection: Arc<Protection>,
     survey: Option<Survey>,
-    /// Temporary folder of the command. It exists until the check is done.
-    scratch: Arc<Scratch>,
+    /// Temporary folder of the session. It exists until the check is done.
+    temporary: Arc<SessionTemporary>,
     /// Receiver of the findings if the guard is dropped. `None`: the next check reports them.
     pub(crate) late: Option<LateFindings>,
 }
@@ -140,7 +140,7 @@ impl Sandbox {
     pub(crate) async fn guard(
         &self,
         plan: &mut Plan,
-        scratch: &Arc<Scratch>,
+        temporary: &Arc<SessionTemporary>,
         besides: Exemptions,
     ) -> Result<Option<Guard>, RunError> {
         if plan.tier == SandboxTier::None {
@@ -149,10 +149,9 @@ impl Sandbox {
         let failed = |what: String| RunError::NotPrepared {
             reason: format!("protected files could not be looked for: {what}"),
         };
-        let own = scratch.path().parent().unwrap_or(scratch.path());
         let protection = self
             .protections
-            .of(&self.surroundings, &plan.writable, own)
+            .of(&self.surroundings, &plan.writable, temporary.folder())
             .map_err(|errno| failed(errno.desc().to_owned()))?;
         let surveyor = Arc::clone(&protection);
         let Exemptions { unprotected, unsurveyed } = besides;
@@ -184,8 +183,8 @@ impl Sandbox {
         if plan.tier == SandboxTier::Full {
             survey.held = ProtectionMethod::ByMounts;
         }
-        let scratch = Arc::clone(scratch);
-        Ok(Some(Guard { protection, survey: Some(survey), scratch, late: None }))
+        let temporary = Arc::clone(temporary);
+        Ok(Some(Guard { protection, survey: Some(survey), temporary, late: None }))
     }
 
     /// Limits the number of folders that one scan visits below one root to `folders`. A number
@@ -232,8 +231,8 @@ impl Sandbox {
     }
 
     /// True if one of at most three surveys in a row covers all folders below `root` within the
-    /// scan limits. `scratch`: folder of temporary folders, which is left out. Reads folders, which
-    /// blocks for some seconds. Fails if `root` cannot be opened.
+    /// scan limits. `scratch`: temporary folder of the session, which is left out. Reads folders,
+    /// which blocks for some seconds. Fails if `root` cannot be opened.
     pub fn sees_all_of(&self, root: &Path, scratch: &Path) -> std::io::Result<bool> {
         let surroundings = Surroundings { roots: vec![root.to_owned()], ..Surroundings::default() };
         let protection = self.protections.of(&surroundings, &[], scratch)?;
@@ -269,8 +268,7 @@ impl Sandbox {
 
     /// Returns the secrets and posse folders inside the session's roots that commands can read,
     /// because the reduced tier cannot hide them. Empty on any other tier, even without a sandbox.
-    /// `scratch` is the folder in which commands have temporary folders. Reads folders, which
-    /// blocks. Fails if a root cannot be opened.
+    /// `scratch` is the temporary folder of the session. Reads folders, which blocks. Fails if a root cannot be opened.
     pub fn exposed_secrets(&self, scratch: &Path) -> std::io::Result<Vec<PathBuf>> {
         if self.backend().tier() != SandboxTier::Reduced {
             return Ok(Vec::new());
@@ -285,7 +283,7 @@ impl Sandbox {
 }
 
 /// Runs `work`, which scans folders, on this thread if recent scans were shorter than a switch of
-/// threads takes; otherwise on a blocking thread.
+/// threads takes; otherwise on another one.
 async fn run_scan<T: Send + 'static>(
     protection: &Protection,
     work: impl FnOnce() -> T + Send + 'static,
@@ -316,7 +314,7 @@ impl Drop for Guard {
         // Dropping the survey makes a check due.
         let Some(held) = self.survey.take().map(|survey| survey.held) else { return };
         let protection = Arc::clone(&self.protection);
-        let scratch = Arc::clone(&self.scratch);
+        let temporary = Arc::clone(&self.temporary);
         let late = self.late.take();
         let pending = late.is_some().then(PendingCheck::begin);
         // The command was killed just before, and its last processes are still ending. A command
@@ -329,7 +327,7 @@ impl Drop for Guard {
                 std::thread::sleep(DYING_MAX);
                 protection.check_given_up(true);
             }
-            drop(scratch);
+            drop(temporary);
         };
         if let Err(error) = std::thread::Builder::new().name("posse-check".into()).spawn(check) {
             tracing::debug!(%error, "the next command is checked for this one");
@@ -364,8 +362,8 @@ fn check_cancelled(
 
 impl Protections {
     /// Returns the protection of the session's roots and of the `writable` folders, from the cache
-    /// if possible. The folder `scratch`, which contains the commands' temporary folders, is left
-    /// out; it is only searched for moved repositories. Fails if a root cannot be opened.
+    /// if possible. The folder `scratch`, the temporary folder of the session, is left out; it is
+    /// only searched for moved repositories. Fails if a root cannot be opened.
     fn of(
         &self,
         surroundings: &Surroundings,
@@ -375,7 +373,7 @@ impl Protections {
         let resolved = |path: &PathBuf| std::fs::canonicalize(path).ok();
         let mut roots: Vec<PathBuf> =
             surroundings.roots.iter().filter_map(resolved).chain(writable.to_vec()).collect();
-        // The command's own temporary folder is removed with it.
+        // The temporary folder is removed with the session.
         let temporary = std::fs::canonicalize(scratch).unwrap_or_else(|_| scratch.to_owned());
         let lasts = |root: &&PathBuf| !root.starts_with(&temporary);
         roots.retain(|root| lasts(&root));

@@ -31,11 +31,15 @@ use crate::landlock::Made;
 use crate::namespaces::{self, Mounted};
 use crate::plan::{Backend, Plan};
 use crate::seccomp::Filters;
-use crate::wire::{self, HelperLine, HelperMessage, HelperRequest};
-use crate::{helper_output, init, landlock, watchdog};
+use crate::wire::{self, CommandStreams, HelperLine, HelperMessage, HelperRequest};
+use crate::{helper_output, init, landlock, temporary, watchdog};
 
 /// First command line argument that makes the posse binary run as a helper.
 pub(crate) const MARK: &str = "__posse_helper";
+
+/// Last command line argument of a helper that receives the namespaces of its session first, in
+/// which it creates those of its command.
+pub(crate) const JOINS: &str = "joins";
 
 /// Value for `/proc/self/oom_score_adj`, from -1000 to 1000: the kernel prefers to kill processes
 /// with higher values when memory runs out. Text, as the kernel reads it.
@@ -124,6 +128,9 @@ pub fn helper_main() -> Option<ExitCode> {
     if mark == watchdog::MARK {
         return Some(watchdog::watcher_main(arguments));
     }
+    if mark == temporary::MARK {
+        return Some(temporary::space_main(arguments));
+    }
     if mark != MARK {
         return None;
     }
@@ -145,7 +152,10 @@ fn help(
 ) -> Result<ExitCode, String> {
     let parent = arguments.next().and_then(|id| id.to_str()?.parse().ok()).map(Pid::from_raw);
     let shape = arguments.next().and_then(|shape| HelperShape::parse(shape.to_str()?));
-    let (Some(parent), Some(shape), None) = (parent, shape, arguments.next()) else {
+    let (mode, rest) = (arguments.next(), arguments.next());
+    let joins = mode.as_deref() == Some(JOINS.as_ref());
+    let (Some(parent), Some(shape), true, None) = (parent, shape, joins || mode.is_none(), rest)
+    else {
         return Err("the helper was not started as one".to_owned());
     };
     let mut facts = Facts {
@@ -179,7 +189,13 @@ fn help(
     facts.filters = shape.filters()?;
     match shape {
         HelperShape::Bare | HelperShape::Reduced { .. } => execute(control, facts),
-        HelperShape::Namespaces { network } => outer(control, network, facts),
+        HelperShape::Namespaces { network } => {
+            if joins {
+                let session = wire::receive_descriptors(control);
+                namespaces::join(&session.context("the namespaces of the session")?)?;
+            }
+            outer(control, network, facts)
+        }
         HelperShape::Inner => first(control, facts),
     }
 }
@@ -228,10 +244,12 @@ fn split(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
 
 fn become_requested(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
     let mut ahead = None;
-    let (request, directory) = loop {
+    let (request, directory, streams) = loop {
         match HelperMessage::receive(control)? {
             None => return Ok(ExitCode::SUCCESS),
-            Some(HelperMessage::Do(request, directory)) => break (request, directory),
+            Some(HelperMessage::Do(request, directory, streams)) => {
+                break (request, directory, streams);
+            }
             // Rules that cannot be made in advance are made when they are needed, with an error
             // then.
             Some(HelperMessage::Expect(plan)) if HelperShape::of(&plan) == facts.shape => {
@@ -246,7 +264,7 @@ fn become_requested(control: &UnixStream, facts: &Facts) -> Result<ExitCode, Str
     nix::unistd::fchdir(&directory).context("the working directory is gone")?;
     drop(directory);
     limit_user_processes(&request.plan);
-    let never = become_command(control, &request, facts, ahead)?;
+    let never = become_command(control, &request, facts, ahead, streams)?;
     match never {}
 }
 
@@ -299,9 +317,9 @@ fn outer(control: &UnixStream, network: bool, mut facts: Facts) -> Result<ExitCo
 /// Runs as PID 1 of a namespace: waits for the request, applies its mounts and limits, and forks
 /// into the command (child) and the init process (parent).
 fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
-    let (request, directory) = match HelperMessage::receive(control)? {
+    let (request, directory, streams) = match HelperMessage::receive(control)? {
         None => return Ok(ExitCode::SUCCESS),
-        Some(HelperMessage::Do(request, directory)) => (request, directory),
+        Some(HelperMessage::Do(request, directory, streams)) => (request, directory, streams),
         // The Landlock rules depend on mounts that do not exist yet.
         Some(HelperMessage::Expect(_)) => return Err("the helper expects nothing".to_owned()),
     };
@@ -331,10 +349,12 @@ fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     facts.has_init = true;
     match fork_with_init()? {
         Fork::Child => {
-            let never = become_command(control, &request, &facts, None)?;
+            let never = become_command(control, &request, &facts, None, streams)?;
             match never {}
         }
         Fork::Parent(command) => {
+            // Only the command holds the pipe of its standard error open.
+            drop(streams);
             close_output()?;
             init::run_init(command, control)
         }
@@ -349,6 +369,7 @@ fn become_command(
     request: &HelperRequest,
     facts: &Facts,
     ahead: Option<Made>,
+    streams: Option<CommandStreams>,
 ) -> Result<Infallible, String> {
     let HelperRequest { plan, program, arguments, environment } = request;
     let mut report = facts.report(plan);
@@ -384,7 +405,7 @@ fn become_command(
         report["noNewPrivileges"] = json!(true);
         report["capabilities"] = json!(false);
     }
-    helper_output::redirect(environment)?;
+    helper_output::redirect(streams)?;
     HelperLine::Enforced(report).write_line(control).context("no report")?;
     // `exec` also sets SIGPIPE to its default and empties the signal mask.
     #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]

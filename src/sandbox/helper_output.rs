@@ -1,25 +1,15 @@
 //! Prepared standard input and separate standard error of a process, such as a hook.
 
-use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Seek, Write};
 use std::path::Path;
 
-use nix::libc;
-use nix::sys::stat::Mode;
-use nix::unistd::{dup2_stderr, dup2_stdin, mkfifo};
+use nix::unistd::{dup2_stderr, dup2_stdin};
 use secrecy::SecretString;
 use tokio::net::unix::pipe::Receiver;
 
 use crate::Context as _;
 use crate::mask::Mask;
-
-/// Environment variable that tells the helper the path of the file for standard input. Users cannot
-/// set it, because the environment of commands is an allow-list.
-const INPUT: &str = "POSSE_HOOK_INPUT";
-/// Environment variable that tells the helper the path of the pipe for standard error.
-const ERRORS: &str = "POSSE_HOOK_ERRORS";
+use crate::wire::CommandStreams;
 
 /// Standard input and separate standard error of a hook process.
 #[derive(Debug, Clone, Default)]
@@ -32,43 +22,24 @@ pub struct Dialogue {
 }
 
 impl Dialogue {
-    /// Creates the input file and the error pipe below `scratch`. Returns posse's end of the pipe,
-    /// and the variables that name file and pipe to the helper.
-    pub(crate) fn prepare(
-        &self,
-        scratch: &Path,
-    ) -> io::Result<(Receiver, [(OsString, OsString); 2])> {
-        let input = scratch.join("input.json");
-        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&input)?;
-        file.write_all(&self.input)?;
-        let errors = scratch.join("errors");
-        mkfifo(&errors, Mode::S_IRUSR | Mode::S_IWUSR)?;
-        // Opened for writing as well: a pipe without a writer reports end of file.
-        let mut options = File::options();
-        options.read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
-        let receiver = Receiver::from_owned_fd(options.open(&errors)?.into())?;
-        Ok((receiver, [(INPUT.into(), input.into()), (ERRORS.into(), errors.into())]))
+    /// Creates the input, a file in `folder` that has no name any more, and the error pipe. Returns
+    /// posse's end of the pipe and the streams of the process.
+    pub(crate) fn prepare(&self, folder: &Path) -> io::Result<(Receiver, CommandStreams)> {
+        let mut input = tempfile::tempfile_in(folder)?;
+        input.write_all(&self.input)?;
+        input.rewind()?;
+        let (errors, errors_end) = io::pipe()?;
+        // Tokio makes this end non-blocking; the end of the process stays blocking.
+        let receiver = Receiver::from_owned_fd(errors.into())?;
+        Ok((receiver, CommandStreams { input: input.into(), errors: errors_end.into() }))
     }
 }
 
-/// Connects standard input and standard error to the paths that `environment` names, if any. Runs
-/// in the helper, just before the report and the command.
-pub(crate) fn redirect(environment: &[(OsString, OsString)]) -> Result<(), String> {
-    let place = |name: &str| {
-        let found = environment.iter().find(|(given, _)| given == OsStr::new(name));
-        found.map(|(_, path)| path)
-    };
-    if let Some(path) = place(INPUT) {
-        let input = File::open(path).context("no standard input")?;
+/// Makes `streams` the standard input and standard error of this process. Runs in the helper, just
+/// before the report and the command.
+pub(crate) fn redirect(streams: Option<CommandStreams>) -> Result<(), String> {
+    if let Some(CommandStreams { input, errors }) = streams {
         dup2_stdin(&input).context("no standard input")?;
-    }
-    if let Some(path) = place(ERRORS) {
-        let mut options = File::options();
-        options.write(true).custom_flags(libc::O_NONBLOCK);
-        let errors = options.open(path).context("no standard error")?;
-        // The reader reads continuously, and a full pipe is no error of the command.
-        nix::fcntl::fcntl(&errors, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::empty()))
-            .context("no standard error")?;
         dup2_stderr(&errors).context("no standard error")?;
     }
     Ok(())

@@ -27,12 +27,12 @@ mod probe;
 mod process_tree;
 mod protect;
 mod run;
-mod scratch;
 #[cfg(any(test, target_os = "macos"))]
 mod seatbelt;
 mod seccomp;
 mod spare_helper;
 mod syscalls;
+mod temporary;
 mod watchdog;
 mod wire;
 
@@ -63,7 +63,7 @@ pub use protect::{
     Finding, GitReferences, ProtectAction, ProtectedChange, Protection, ProtectionMethod, Survey,
     ToolWrites, Whose, Writing, finding_lines,
 };
-pub use scratch::open_up;
+pub use temporary::{open_up, temporary_root};
 
 /// Starts processes. All of them use the same helper binary, base environment and secrets to
 /// redact.
@@ -75,7 +75,7 @@ pub struct Sandbox {
     secrets: Vec<SecretString>,
     surroundings: Surroundings,
     probe: probe::Probe,
-    spare: scratch::Spare,
+    temporary: temporary::Temporaries,
     family: process_tree::Family,
     watch: watchdog::Watch,
     kept: spare_helper::SpareHelper,
@@ -114,7 +114,7 @@ impl Sandbox {
             secrets,
             surroundings: Surroundings::default(),
             probe: probe::Probe::new(ProbeRequest::Exactly(Backend::Nothing)),
-            spare: scratch::Spare::default(),
+            temporary: temporary::Temporaries::default(),
             family: process_tree::Family::new(),
             watch: watchdog::Watch::default(),
             kept: spare_helper::SpareHelper::default(),
@@ -190,7 +190,9 @@ pub struct Spawn {
     /// Time limit, counted from the enforcement report. After it the process gets SIGTERM, then
     /// SIGKILL, unless [`Spawn::at_timeout`] lets it continue.
     pub timeout: Duration,
-    /// Folder in which the temporary folder of the process is created.
+    /// Temporary folder of the session, which its processes share. It is created if it is missing,
+    /// and removed when no sandbox uses it any more. With namespaces it stays empty: processes get
+    /// a tmpfs, which other programs do not see.
     pub scratch: PathBuf,
     /// File that receives the output from its beginning, up to `spill_bytes_max`, if the output is
     /// longer than `output_bytes_max`. Must not exist.
@@ -287,6 +289,9 @@ pub enum Exit {
     /// The command was killed because its processes used more memory than one command may use
     /// ([`Sandbox::with_memory_limit`]).
     MemoryFull,
+    /// The command was killed because the temporary folder of the session became too large. It was
+    /// emptied. Not with a tmpfs, in which writes fail instead.
+    TemporaryFull,
     /// The command was ended by posse on request ([`Spawn::stop`]).
     Stopped,
 }

@@ -4,7 +4,7 @@
 //! hidden paths are covered. Copies of writable and visible paths are taken before anything is
 //! covered, and all mounts are done before the command's first process exists.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,21 +12,21 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
+use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::{getegid, geteuid};
 
 use crate::plan::Plan;
+use crate::temporary::{BYTES_MAX, ENTRIES_MAX};
 use crate::{Context as _, kernel};
 
-/// Mount options of the tmpfs that holds the private content of all masked folders and of
-/// `/dev/shm`: at most 1 GiB and 524,288 files and folders. The kernel needs memory for a file even
-/// if it is empty. The folder of `TMPDIR` is not in it.
-const TEMPORARY_SPACE: &str = "size=1g,nr_inodes=512k,mode=755";
+/// Mount options of the tmpfs that holds the private content of masked folders and of `/dev/shm`:
+/// at most 512 MiB and 262,144 files and folders. The temporary folder of the session is not in it.
+const PRIVATE_SPACE: &str = "size=512m,nr_inodes=256k,mode=755";
 
 /// Mount options of a tmpfs that only posse writes to.
 const MOUNT_POINTS: &str = "size=1m,mode=755";
 
-/// Folder over which the temporary space is mounted until `/dev` gets the command's own devices.
+/// Folder over which the private space is mounted until `/dev` gets the command's own devices.
 const STAGING: &str = "/dev";
 
 /// Names of the devices that a command gets in `/dev`.
@@ -55,10 +55,30 @@ pub(crate) struct Mounted {
     pub(crate) processes_max: Option<u32>,
 }
 
+/// Moves this process into new user and mount namespaces, mounts the tmpfs of a session at `folder`,
+/// and returns the user namespace, the mount namespace and the root folder of the tmpfs.
+pub(crate) fn temporary_space(folder: &Path) -> Result<[OwnedFd; 3], String> {
+    unshare_as_user(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS)?;
+    let size = format!("size={BYTES_MAX},nr_inodes={ENTRIES_MAX},mode=700");
+    memory(folder, &size).context("no temporary space")?;
+    let open = |path: &Path| File::open(path).map(OwnedFd::from).context(path.display());
+    Ok([
+        open(Path::new("/proc/self/ns/user"))?,
+        open(Path::new("/proc/self/ns/mnt"))?,
+        open(folder)?,
+    ])
+}
+
+/// Moves this process into the `namespaces` of a session: a user namespace, then a mount namespace.
+pub(crate) fn join(namespaces: &[OwnedFd; 2]) -> Result<(), String> {
+    let [user, mounts] = namespaces;
+    setns(user, CloneFlags::CLONE_NEWUSER).context("the user namespace of the session")?;
+    setns(mounts, CloneFlags::CLONE_NEWNS).context("the mount namespace of the session")
+}
+
 /// Moves this process into new namespaces and returns their names. The next child of this process
 /// becomes PID 1. With `network`, the host's network is kept.
 pub(crate) fn enter(network: bool) -> Result<Vec<&'static str>, String> {
-    let (uid, gid) = (geteuid(), getegid());
     let mut flags = CloneFlags::CLONE_NEWUSER
         | CloneFlags::CLONE_NEWNS
         | CloneFlags::CLONE_NEWPID
@@ -70,14 +90,21 @@ pub(crate) fn enter(network: bool) -> Result<Vec<&'static str>, String> {
         flags |= CloneFlags::CLONE_NEWNET;
         names.push("net");
     }
+    unshare_as_user(flags)?;
+    Ok(names)
+}
+
+/// Creates the namespaces of `flags`, among them a user namespace in which only the current user
+/// exists.
+fn unshare_as_user(flags: CloneFlags) -> Result<(), String> {
+    let (uid, gid) = (geteuid(), getegid());
     unshare(flags).context("no namespaces")?;
     // Only the same user as outside exists.
     write("/proc/self/setgroups", "deny")?;
     write("/proc/self/uid_map", &format!("{uid} {uid} 1"))?;
     write("/proc/self/gid_map", &format!("{gid} {gid} 1"))?;
     // Until the command starts, mounts made outside appear here as well.
-    propagate(MsFlags::MS_SLAVE)?;
-    Ok(names)
+    propagate(MsFlags::MS_SLAVE)
 }
 
 fn propagate(how: MsFlags) -> Result<(), String> {
@@ -120,21 +147,35 @@ pub(crate) fn limit_processes(own_processes: bool, max: u32) -> Option<u32> {
 pub(crate) fn arrange(plan: &Plan, mounted: &mut Mounted) -> Result<(), String> {
     propagate(MsFlags::MS_PRIVATE)?;
     let kept = WritableMounts::take(plan)?;
+    let temporary = plan.temporary.as_ref().map(|mount| kernel::clone_tree(&mount.source));
+    let temporary = temporary.transpose().context("no temporary folder of the session")?;
     let devices = devices()?;
     let root = File::open("/").context("/")?;
     let flags = kernel::READ_ONLY | kernel::NO_SETUID | kernel::NO_DEVICES;
     kernel::restrict_tree(root.as_fd(), flags).context("/")?;
     drop(root);
-    memory(Path::new(STAGING), TEMPORARY_SPACE).context("no temporary space")?;
+    memory(Path::new(STAGING), PRIVATE_SPACE).context("no temporary space")?;
     let covers = covers(plan)?;
     for (number, folder) in masks(plan).enumerate() {
-        let space = temporary_folder(&number.to_string()).context(folder.display())?;
-        kernel::attach_tree(space.as_fd(), folder).context(folder.display())?;
+        let is_shared = plan.temporary.as_ref().is_some_and(|mount| mount.target == folder);
+        let space = match &temporary {
+            Some(tree) if is_shared => {
+                kernel::restrict_tree(tree.as_fd(), kernel::NO_SETUID | kernel::NO_DEVICES)
+                    .and_then(|()| kernel::attach_tree(tree.as_fd(), folder))
+            }
+            _ => private_folder(&number.to_string(), 0o1777)
+                .and_then(|space| kernel::attach_tree(space.as_fd(), folder)),
+        };
+        space.context(folder.display())?;
         mounted.masked += 1;
     }
-    let shared_memory = temporary_folder("shm").context("/dev/shm")?;
+    let parents = kept.parents(plan);
+    for (number, folder) in parents.iter().enumerate() {
+        make_parent(&format!("parent{number}"), folder).context(folder.display())?;
+    }
+    let shared_memory = private_folder("shm", 0o1777).context("/dev/shm")?;
     own_devices(devices, &shared_memory).context("/dev")?;
-    mount_all(kept, covers, mounted)?;
+    mount_all(plan, kept, covers, parents, mounted)?;
     let mut fixed: BTreeMap<&Path, bool> = BTreeMap::new();
     fixed.extend(plan.pinned.iter().map(|path| (path.as_path(), false)));
     fixed.extend(plan.read_only.iter().map(|path| (path.as_path(), true)));
@@ -211,6 +252,43 @@ impl WritableMounts {
         });
         Ok(WritableMounts { trees, links: links.collect() })
     }
+
+    /// Folders directly below masked folders that contain a copy, but are none. They get a read-only
+    /// folder of this command, so that a write beside the workspace fails instead of disappearing
+    /// with the command.
+    fn parents(&self, plan: &Plan) -> BTreeSet<PathBuf> {
+        let mut parents = BTreeSet::new();
+        for mask in masks(plan) {
+            for path in self.trees.keys() {
+                let Ok(below) = path.strip_prefix(mask) else { continue };
+                let mut names = below.components();
+                if let (Some(name), Some(_)) = (names.next(), names.next()) {
+                    parents.insert(mask.join(name));
+                }
+            }
+        }
+        // A copy brings its own content.
+        parents.retain(|parent| !self.trees.contains_key(parent));
+        parents
+    }
+}
+
+/// Mounts an empty folder of the private space, `name`, over `folder`, which is created. What a
+/// command left in its place in the temporary folder of the session is removed, unless it is a
+/// folder.
+fn make_parent(name: &str, folder: &Path) -> io::Result<()> {
+    let space = private_folder(name, 0o755)?;
+    match fs::create_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            if !fs::symlink_metadata(folder)?.is_dir() {
+                fs::remove_file(folder)?;
+                fs::create_dir(folder)?;
+            }
+        }
+        created => created?,
+    }
+    // Does not follow a link that replaces the folder in this moment.
+    kernel::attach_tree(space.as_fd(), folder)
 }
 
 /// Mount over a path of the read-only tree.
@@ -224,14 +302,22 @@ enum Layer {
 /// Mounts copies and covers in the order of their paths, a folder before its contents. So a secret
 /// inside a writable root is covered, and a visible path below a hidden folder is accessible.
 fn mount_all(
+    plan: &Plan,
     kept: WritableMounts,
     mut layers: BTreeMap<PathBuf, Layer>,
+    parents: BTreeSet<PathBuf>,
     mounted: &mut Mounted,
 ) -> Result<(), String> {
     let WritableMounts { trees, links } = kept;
     let copies: Vec<PathBuf> = trees.keys().cloned().collect();
+    let masked: Vec<PathBuf> = masks(plan).map(Path::to_owned).collect();
+    // What a masked folder has at the path of a secret is not the secret.
+    layers.retain(|path, _| {
+        let is_shown = copies.iter().any(|copy| copy.starts_with(path) || path.starts_with(copy));
+        is_shown || !is_below(path, &masked)
+    });
     layers.extend(trees);
-    let mut ways = Vec::new();
+    let mut ways: Vec<PathBuf> = parents.into_iter().collect();
     for (path, layer) in layers {
         match layer {
             Layer::Nothing(_) if copies.iter().any(|copy| copy.starts_with(&path)) => {
@@ -293,17 +379,17 @@ fn memory(folder: &Path, options: &str) -> io::Result<()> {
     Ok(mount(Some("tmpfs"), folder, Some("tmpfs"), flags, Some(options))?)
 }
 
-/// Creates the folder `name` in the temporary space ([`TEMPORARY_SPACE`]), writable by all users,
-/// and returns it as a detached mount. All such folders share the size limit of the space.
-fn temporary_folder(name: &str) -> io::Result<OwnedFd> {
+/// Creates the folder `name` with `mode` in the private space ([`PRIVATE_SPACE`]), and returns it as
+/// a detached mount. All such folders share the size limit of the space.
+fn private_folder(name: &str, mode: u32) -> io::Result<OwnedFd> {
     let folder = Path::new(STAGING).join(name);
     fs::create_dir(&folder)?;
-    fs::set_permissions(&folder, Permissions::from_mode(0o1777))?;
+    fs::set_permissions(&folder, Permissions::from_mode(mode))?;
     kernel::clone_tree(&folder)
 }
 
 /// Creates an unreadable cover for each hidden path that exists and is not a symbolic link. The
-/// covers are in the temporary space.
+/// covers are in the private space.
 fn covers(plan: &Plan) -> Result<BTreeMap<PathBuf, Layer>, String> {
     const FAILED: &str = "nothing to cover secrets with";
     let mut covered = Vec::new();

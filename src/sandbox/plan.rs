@@ -78,11 +78,23 @@ pub(crate) struct Plan {
     /// `places.toml`, which the command must not read. On the reduced tier, those below `writable`
     /// stay readable.
     pub(crate) hidden: Vec<PathBuf>,
+    /// Temporary folder of the session, mounted over a masked folder. `None`: it is a writable root
+    /// at its own path.
+    pub(crate) temporary: Option<TemporaryMount>,
     /// True if the command uses the host's network; false if network access is denied.
     pub(crate) network: bool,
     /// Maximum number of processes and threads of the command; on the reduced tier, a quarter of
     /// the maximum of all processes of the user. 0: no limit.
     pub(crate) processes_max: u32,
+}
+
+/// Temporary folder of a session and the place at which its commands see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TemporaryMount {
+    /// Resolved path of the folder, or of its tmpfs in the mount namespace of the session.
+    pub(crate) source: PathBuf,
+    /// Masked folder over which it is mounted, `/tmp`.
+    pub(crate) target: PathBuf,
 }
 
 impl Plan {
@@ -106,7 +118,8 @@ impl Plan {
     /// True if the plan can be applied as written: its tier is that of its backend, and all paths
     /// are absolute, without `..`, and not `/`.
     pub(crate) fn is_sound(&self) -> bool {
-        let mut paths = self.lists().into_iter().flatten();
+        let temporary = self.temporary.iter().flat_map(|mount| [&mount.source, &mount.target]);
+        let mut paths = self.lists().into_iter().flatten().chain(temporary);
         self.tier == self.backend.tier()
             && paths.all(|path| is_plain(path) && path.parent().is_some())
     }

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use posse_actors::event::SandboxTier;
 use serde::Deserialize;
 
-use crate::plan::Plan;
+use crate::plan::{Backend, Plan, TemporaryMount};
 use crate::wire::is_plain;
 use crate::{RunError, Sandbox, Spawn};
 
@@ -41,6 +41,10 @@ pub struct Surroundings {
     /// Paths that commands may read, with their contents, although they are secret files or
     /// credential stores. Absolute, below `~`, or relative to the first root.
     pub readable_secrets: Vec<PathBuf>,
+    /// Folder of posse in which sessions of all projects are stored, as
+    /// `PROJECT/sessions/SESSION`. Temporary folders that killed processes left there are removed.
+    /// `None`: none are removed.
+    pub projects: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -127,8 +131,8 @@ impl Sandbox {
         self.probe.discard_probe_result();
     }
 
-    /// Computes the plan of `spawn`. `directory` is its open working directory, `scratch` its
-    /// temporary folder. The guard adds protected files and secrets later. The plan confines
+    /// Computes the plan of `spawn`. `directory` is its open working directory, `scratch` the
+    /// temporary folder of its session. The guard adds protected files and secrets later. The plan confines
     /// nothing if the profile is `off` or there is no sandbox. Fails if the profile is unknown or a
     /// writable root cannot be resolved.
     pub(crate) fn plan(
@@ -146,7 +150,7 @@ impl Sandbox {
         if profile.writes == Writes::Anywhere || backend.tier() == SandboxTier::None {
             return Ok(Plan::open());
         }
-        let mut writable = vec![scratch.to_owned()];
+        let mut writable = Vec::new();
         if profile.writes == Writes::Roots {
             writable.extend(spawn.confinement.writable_roots.iter().map(PathBuf::from));
             // A missing folder cannot be written to.
@@ -157,7 +161,7 @@ impl Sandbox {
             let why = || not_prepared(format!("{} cannot be opened", root.display()));
             resolved(root).ok_or_else(why)
         });
-        let writable: Vec<PathBuf> = writable.collect::<Result<_, _>>()?;
+        let mut writable: Vec<PathBuf> = writable.collect::<Result<_, _>>()?;
         let Surroundings { roots, own, .. } = &self.surroundings;
         let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
         let directory = std::fs::read_link(link).ok();
@@ -173,6 +177,10 @@ impl Sandbox {
         let mut masked = of(&data.places.masked);
         masked.sort();
         masked.dedup();
+        let temporary = temporary_mount(scratch, &masked, backend);
+        if temporary.is_none() {
+            writable.insert(0, scratch.to_owned());
+        }
         Ok(Plan {
             tier: backend.tier(),
             backend,
@@ -182,10 +190,21 @@ impl Sandbox {
             read_only: Vec::new(),
             pinned: Vec::new(),
             hidden,
+            temporary,
             network: spawn.confinement.network,
             processes_max: data.places.processes_max,
         })
     }
+}
+
+/// Returns the mount of the temporary folder `scratch` over `/tmp`. `None` if the backend has no
+/// mounts or `/tmp` is not an outermost folder of `masked`; then it is a writable root.
+fn temporary_mount(scratch: &Path, masked: &[PathBuf], backend: Backend) -> Option<TemporaryMount> {
+    let target = resolved(Path::new("/tmp")).filter(|target| target.is_dir())?;
+    let is_outermost = !masked.iter().any(|mask| *mask != target && target.starts_with(mask));
+    let is_mounted =
+        backend.tier() == SandboxTier::Full && is_outermost && masked.contains(&target);
+    is_mounted.then(|| TemporaryMount { source: scratch.to_owned(), target })
 }
 
 #[cfg(test)]

@@ -291,7 +291,7 @@ fn converse(
     let failed = |error: io::Error| format!("the helper does not answer: {error}");
     control.set_read_timeout(Some(TRIAL_MAX)).map_err(failed)?;
     control.set_write_timeout(Some(TRIAL_MAX)).map_err(failed)?;
-    let sent = request.send(control, directory.as_fd());
+    let sent = request.send(control, directory.as_fd(), None);
     let mut said = String::new();
     let heard = control.take(16 << 10).read_to_string(&mut said);
     let mut report = None;

@@ -27,11 +27,11 @@ use crate::init;
 use crate::mask::Mask;
 use crate::memory;
 use crate::output_chunks::OutputChunker;
-use crate::plan::Plan;
+use crate::plan::{Backend, Plan};
 use crate::process_tree::ProcessTree;
-use crate::scratch::Scratch;
 use crate::spare_helper::ReadyHelper;
-use crate::wire::{CommandExit, HelperLine, HelperRequest};
+use crate::temporary::{SessionTemporary, TemporaryUse};
+use crate::wire::{CommandExit, CommandStreams, HelperLine, HelperRequest};
 use crate::{AtTimeout, Directory, Exit, ProcessOutcome, RunError, Sandbox, Spawn, Update};
 
 /// Maximum time from sending the request until the enforcement report.
@@ -92,21 +92,30 @@ impl Sandbox {
         mut watch: impl FnMut(Update) + Send,
     ) -> Result<ProcessOutcome, RunError> {
         // Dropped last, when it is no longer used.
-        let scratch = Scratch::new(&spawn.scratch, &self.spare).map_err(start_error)?;
-        let scratch = Arc::new(scratch);
+        let projects = self.surroundings.projects.as_ref();
+        let temporary = self.temporary.of(&spawn.scratch, projects).map_err(start_error)?;
         let directory = opened(&spawn.directory)?;
-        let mut plan = self.plan(&spawn, directory.as_fd(), scratch.path())?;
+        // A command that is not confined sees the folder of the host.
+        let space = (self.backend() == Backend::Namespaces)
+            .then(|| temporary.space(&self.helper).map(|_| Arc::clone(&temporary)))
+            .flatten();
+        let mut plan = self.plan(&spawn, directory.as_fd(), temporary.folder())?;
+        let space = space.filter(|_| plan.backend == Backend::Namespaces);
+        let measured =
+            (plan.tier != SandboxTier::None && space.is_none()).then(|| temporary.enter());
         // Dropped after the process, which must have ended before the check.
-        let mut guard = self.guard(&mut plan, &scratch, besides).await?;
+        let mut guard = self.guard(&mut plan, &temporary, besides).await?;
         if let Some(guard) = &mut guard {
             guard.late.clone_from(&late);
         }
         let shape = HelperShape::of(&plan);
         // With mounts, most of the slow preparation needs the mounts of this command.
         let expected = matches!(shape, HelperShape::Reduced { .. }).then(|| plan.clone());
-        let mut running = self.start(spawn, &scratch, &directory, plan)?;
+        let space = space.as_ref();
+        let mut running = self.start(spawn, &temporary, space, &directory, plan)?;
+        running.measured = measured;
         drop(directory);
-        let meanwhile = || self.keep(shape, expected.clone());
+        let meanwhile = || self.keep(shape, space, expected.clone());
         running.drive(&mut watch, &meanwhile).await.map_err(start_error)?;
         let mut ended = running.end(&mut watch).await;
         let findings = match guard {
@@ -126,26 +135,29 @@ impl Sandbox {
     fn start(
         &self,
         spawn: Spawn,
-        scratch: &Scratch,
+        temporary: &SessionTemporary,
+        space: Option<&Arc<SessionTemporary>>,
         directory: &OwnedFd,
         plan: Plan,
     ) -> Result<RunningCommand, RunError> {
         let tier = plan.tier.clone();
+        let mounted = plan.temporary.as_ref().map(|mount| mount.target.clone());
+        let folder = mounted.unwrap_or_else(|| temporary.folder().to_owned()).into_os_string();
         let mut request = HelperRequest {
             plan,
             program: spawn.program,
             arguments: spawn.arguments,
             environment: self.environment.clone(),
         };
-        let folder = scratch.path().as_os_str();
-        let folders = ["TMPDIR", "TMP", "TEMP"].map(|name| (name.into(), folder.to_owned()));
+        let folders = ["TMPDIR", "TMP", "TEMP"].map(|name| (name.into(), folder.clone()));
         request.environment.extend(folders);
         request.environment.extend(spawn.environment);
         let dialogue = spawn.dialogue.as_ref();
-        let errors = dialogue.map(|dialogue| dialogue.prepare(scratch.path())).transpose();
-        let (errors, variables) = errors.map_err(start_error)?.unzip();
-        request.environment.extend(variables.into_iter().flatten());
-        let ready = self.acquire_helper(&mut request, directory)?;
+        let prepared = dialogue.map(|dialogue| dialogue.prepare(temporary.folder())).transpose();
+        let (errors, streams) = prepared.map_err(start_error)?.unzip();
+        let ready = self.acquire_helper(&mut request, directory, streams.as_ref(), space)?;
+        // Reading the pipe ends when the command has closed its end.
+        drop(streams);
         ready.tree.wake();
         let ReadyHelper { child, tree, output, control, .. } = ready;
         control.set_nonblocking(true).map_err(start_error)?;
@@ -177,6 +189,7 @@ impl Sandbox {
             timeout: spawn.timeout,
             at_timeout: spawn.at_timeout,
             memory_max: self.memory_max,
+            measured: None,
             deadline: begin + PREPARATION_MAX,
             look_at: begin + LOOK_INTERVAL,
         })
@@ -188,12 +201,14 @@ impl Sandbox {
         &self,
         request: &mut HelperRequest,
         directory: &OwnedFd,
+        streams: Option<&CommandStreams>,
+        space: Option<&Arc<SessionTemporary>>,
     ) -> Result<ReadyHelper, RunError> {
         let shape = HelperShape::of(&request.plan);
         let environment = request.environment.len();
-        if let Some(ready) = self.take_spare(shape) {
+        if let Some(ready) = self.take_spare(shape, space) {
             request.environment.push(ready.mark.variable());
-            if request.send(&ready.control, directory.as_fd()).is_ok() {
+            if request.send(&ready.control, directory.as_fd(), streams).is_ok() {
                 return Ok(ready);
             }
             // It has just died. It cannot have executed anything that it did not read.
@@ -202,11 +217,11 @@ impl Sandbox {
         }
         let ready = match shape {
             HelperShape::Inner => self.bubblewrapped(&request.plan),
-            _ => self.helper(shape),
+            _ => self.helper(shape, space),
         };
         let ready = ready.map_err(start_error)?;
         request.environment.push(ready.mark.variable());
-        if let Err(error) = request.send(&ready.control, directory.as_fd()) {
+        if let Err(error) = request.send(&ready.control, directory.as_fd(), streams) {
             // A helper that does not read does not report either, which is handled later.
             tracing::debug!(%error, "the helper does not listen");
         }
@@ -256,6 +271,9 @@ struct RunningCommand {
     at_timeout: Option<AtTimeout>,
     /// Maximum number of bytes of memory. `None`: [`memory::default_limit`].
     memory_max: Option<u64>,
+    /// Temporary folder of the session whose size is measured. `None` if the kernel limits it, or
+    /// the command is not confined.
+    measured: Option<TemporaryUse>,
     /// Time of the next call of `escalate`: SIGTERM, SIGKILL, or giving up.
     deadline: Instant,
     look_at: Instant,
@@ -302,7 +320,11 @@ impl RunningCommand {
                     }
                 }
                 length = read(&mut self.errors, &mut errors) => {
-                    self.errors_text.push(&errors[..length?]);
+                    let length = length?;
+                    self.errors_text.push(&errors[..length]);
+                    if length == 0 {
+                        self.errors = None;
+                    }
                 }
                 _ = or_pending(self.stop.as_mut()) => {
                     self.stop = None;
@@ -321,6 +343,7 @@ impl RunningCommand {
                     self.tree.update();
                 }
                 self.limit_memory();
+                self.limit_temporary();
                 self.look_at = now + LOOK_INTERVAL;
             }
             if self.deadline <= now && !self.escalate(now) {
@@ -381,6 +404,22 @@ impl RunningCommand {
             self.forced = Some(Exit::MemoryFull);
             self.tree.kill_once(true);
             self.deadline = Instant::now() + TERMINATION_GRACE;
+        }
+    }
+
+    /// Kills the command if the measured temporary folder of the session is too large, and records
+    /// the reason [`Exit::TemporaryFull`]. Starts the next measurement.
+    fn limit_temporary(&mut self) {
+        let Some(measured) = &self.measured else { return };
+        if self.status.is_some() || self.forced.is_some() {
+            return;
+        }
+        if measured.is_full() {
+            self.forced = Some(Exit::TemporaryFull);
+            self.tree.kill_once(true);
+            self.deadline = Instant::now() + TERMINATION_GRACE;
+        } else {
+            measured.measure();
         }
     }
 

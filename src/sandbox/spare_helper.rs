@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::process::Child;
@@ -19,6 +19,8 @@ use crate::Sandbox;
 use crate::helper::{self, HelperShape};
 use crate::plan::Plan;
 use crate::process_tree::{Family, Mark, ProcessTree};
+use crate::temporary::SessionTemporary;
+use crate::wire;
 
 /// Time for which one write to the socket of a helper may block, because the helper does not read.
 const SEND_MAX: Duration = Duration::from_secs(5);
@@ -39,6 +41,8 @@ pub(crate) struct ReadyHelper {
     pub(crate) output: io::PipeReader,
     pub(crate) control: UnixStream,
     shape: HelperShape,
+    /// Session whose temporary space it has entered. `None`: it has entered none.
+    session: Option<Weak<SessionTemporary>>,
     /// Tokio runtime in which the end of `child` can be awaited.
     runtime: Id,
 }
@@ -64,6 +68,8 @@ struct Slot {
 #[derive(Debug)]
 struct HelperOrder {
     shape: HelperShape,
+    /// Session whose temporary space the helper enters, if it still exists.
+    session: Option<Weak<SessionTemporary>>,
     /// Plan that the next command will probably have. `None`: the helper prepares no rules in
     /// advance.
     expected: Option<Plan>,
@@ -89,15 +95,19 @@ impl SpareHelper {
         let (sender, orders) = channel::<HelperOrder>();
         let (slot, family) = (Arc::clone(&self.slot), family.clone());
         let work = move || {
-            for HelperOrder { shape, expected, runtime } in orders {
+            for HelperOrder { shape, session, expected, runtime } in orders {
                 // The running command has priority; nothing waits for this.
                 std::thread::sleep(PAUSE);
                 let mut slot = lock(&slot);
                 if slot.is_closed || slot.ready.is_some() {
                     continue;
                 }
+                let session = match session.as_ref().map(Weak::upgrade) {
+                    Some(None) => continue,
+                    session => session.flatten(),
+                };
                 let context = runtime.enter();
-                match begin(command(&helper), shape, &family) {
+                match begin(command(&helper), shape, session.as_ref(), &family, &helper) {
                     Ok(ready) => {
                         let sent = expected.map(|plan| plan.send_expected_plan(&ready.control));
                         // A helper that does not read is detected when it is needed.
@@ -115,18 +125,25 @@ impl SpareHelper {
 }
 
 impl ReadyHelper {
-    fn has_shape(&mut self, shape: HelperShape) -> bool {
+    fn fits(&mut self, shape: HelperShape, session: Option<&Arc<SessionTemporary>>) -> bool {
         let lives = matches!(self.child.try_wait(), Ok(None));
-        lives && self.shape == shape && self.runtime == Handle::current().id()
+        let entered = self.session.as_ref().map(Weak::as_ptr);
+        let is_of_session = entered == session.map(Arc::as_ptr);
+        lives && is_of_session && self.shape == shape && self.runtime == Handle::current().id()
     }
 }
 
 impl Sandbox {
-    /// Takes the spare helper if it runs, has this `shape` and belongs to the current Tokio
-    /// runtime. `None` if there is none, or if it does not fit; then it is killed.
-    pub(crate) fn take_spare(&self, shape: HelperShape) -> Option<ReadyHelper> {
+    /// Takes the spare helper if it runs, has this `shape`, has entered the space of `session` and
+    /// belongs to the current Tokio runtime. `None` if there is none, or if it does not fit; then
+    /// it is killed.
+    pub(crate) fn take_spare(
+        &self,
+        shape: HelperShape,
+        session: Option<&Arc<SessionTemporary>>,
+    ) -> Option<ReadyHelper> {
         let mut ready = lock(&self.kept.slot).ready.take()?;
-        if ready.has_shape(shape) {
+        if ready.fits(shape, session) {
             return Some(ready);
         }
         ready.tree.dismiss();
@@ -134,9 +151,14 @@ impl Sandbox {
     }
 
     /// Orders the thread to start a spare helper of this `shape` if there is none, and does not
-    /// wait for it. The helper prepares the rules of the `expected` plan, if there is one. Does
+    /// wait for it. The helper enters the space of `session` and prepares the rules of the `expected` plan, if there is one. Does
     /// nothing for [`HelperShape::Inner`]. Call it when no command waits for a helper.
-    pub(crate) fn keep(&self, shape: HelperShape, expected: Option<Plan>) {
+    pub(crate) fn keep(
+        &self,
+        shape: HelperShape,
+        session: Option<&Arc<SessionTemporary>>,
+        expected: Option<Plan>,
+    ) {
         // If another program creates the namespace, the command must be known first.
         if shape == HelperShape::Inner {
             return;
@@ -144,15 +166,20 @@ impl Sandbox {
         let start = || self.kept.start(self.helper.clone(), &self.family);
         if let Some(keeper) = self.kept.keeper.get_or_init(start) {
             // If the thread has ended, the next helper is started on demand.
-            keeper.send(HelperOrder { shape, expected, runtime: Handle::current() }).ok();
+            let (session, runtime) = (session.map(Arc::downgrade), Handle::current());
+            keeper.send(HelperOrder { shape, session, expected, runtime }).ok();
         }
     }
 
-    /// Starts a helper of this `shape`, and waits until its process exists. Not for
-    /// [`HelperShape::Inner`], which needs bubblewrap. Call it in a Tokio runtime, on a thread that
-    /// outlives the helper: the kernel may kill the helper when the thread ends.
-    pub(crate) fn helper(&self, shape: HelperShape) -> io::Result<ReadyHelper> {
-        self.begin(command(&self.helper), shape)
+    /// Starts a helper of this `shape` in the space of `session`, and waits until its process
+    /// exists. Not for [`HelperShape::Inner`], which needs bubblewrap. Call it in a Tokio runtime,
+    /// on a thread that outlives the helper: the kernel may kill the helper when the thread ends.
+    pub(crate) fn helper(
+        &self,
+        shape: HelperShape,
+        session: Option<&Arc<SessionTemporary>>,
+    ) -> io::Result<ReadyHelper> {
+        self.begin(command(&self.helper), shape, session)
     }
 
     /// Starts `command`, which is a helper or a program that executes one, such as bubblewrap.
@@ -162,9 +189,10 @@ impl Sandbox {
         &self,
         command: std::process::Command,
         shape: HelperShape,
+        session: Option<&Arc<SessionTemporary>>,
     ) -> io::Result<ReadyHelper> {
         self.watch.ensure(&self.helper, &self.family);
-        begin(command, shape, &self.family)
+        begin(command, shape, session, &self.family, &self.helper)
     }
 }
 
@@ -179,8 +207,11 @@ fn command(helper: &Path) -> std::process::Command {
 fn begin(
     mut command: std::process::Command,
     shape: HelperShape,
+    session: Option<&Arc<SessionTemporary>>,
     family: &Family,
+    helper: &Path,
 ) -> io::Result<ReadyHelper> {
+    let space = session.and_then(|session| session.space(helper));
     let (output, output_end) = io::pipe()?;
     let (control, control_end) = UnixStream::pair()?;
     control.set_write_timeout(Some(SEND_MAX))?;
@@ -189,6 +220,7 @@ fn begin(
         .arg(helper::MARK)
         .arg(std::process::id().to_string())
         .arg(shape.as_str())
+        .args(space.map(|_| helper::JOINS))
         .env_clear()
         .envs([mark.variable()])
         .stdin(Stdio::from(std::os::fd::OwnedFd::from(control_end)))
@@ -201,6 +233,10 @@ fn begin(
         let id = child.id().map_or(0, u32::cast_signed);
         Ok((child, id))
     })?;
+    if let Some(space) = space {
+        wire::send_descriptors(&control, &space.namespaces())?;
+    }
     let runtime = Handle::current().id();
-    Ok(ReadyHelper { mark, child, tree, output, control, shape, runtime })
+    let session = session.map(Arc::downgrade);
+    Ok(ReadyHelper { mark, child, tree, output, control, shape, session, runtime })
 }

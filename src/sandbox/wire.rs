@@ -16,14 +16,14 @@ use posse_actors::event::SandboxTier;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::plan::{Backend, Plan};
+use crate::plan::{Backend, Plan, TemporaryMount};
 
 /// Header of a request. It contains the version, because a helper of another version must reject
 /// it.
-const MAGIC: &[u8] = concat!("posse-helper-1 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
+const MAGIC: &[u8] = concat!("posse-helper-2 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
 
 /// Header of an expected plan, which is sent to a spare helper before the request.
-const MAGIC_AHEAD: &[u8] = concat!("posse-expect-1 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
+const MAGIC_AHEAD: &[u8] = concat!("posse-expect-2 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
 
 /// Maximum size in bytes of an expected plan: more might not fit into the socket buffer of a helper
 /// that is not reading yet.
@@ -32,6 +32,9 @@ const AHEAD_BYTES_MAX: usize = 64 << 10;
 /// Maximum size of a request in bytes, without its header. The kernel accepts at most 2 MB of
 /// arguments.
 const REQUEST_BYTES_MAX: usize = 8 << 20;
+
+/// Maximum number of descriptors in one message.
+const DESCRIPTORS_MAX: usize = 3;
 
 /// Request to a helper to execute `program` confined by `plan`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,8 +51,16 @@ pub(crate) struct HelperRequest {
 pub(crate) enum HelperMessage {
     /// Plan that the next request will probably have, for preparation in advance.
     Expect(Plan),
-    /// Request, and the open working directory of the command.
-    Do(HelperRequest, OwnedFd),
+    /// Request, the open working directory of the command, and its streams if they are not those of
+    /// the helper.
+    Do(HelperRequest, OwnedFd, Option<CommandStreams>),
+}
+
+/// Standard input and standard error of a command.
+#[derive(Debug)]
+pub(crate) struct CommandStreams {
+    pub(crate) input: OwnedFd,
+    pub(crate) errors: OwnedFd,
 }
 
 impl Plan {
@@ -61,6 +72,8 @@ impl Plan {
         for list in self.lists() {
             put_items(out, list.iter().map(|path| path.as_os_str()));
         }
+        let temporary = self.temporary.iter().flat_map(|mount| [&mount.source, &mount.target]);
+        put_items(out, temporary.map(|path| path.as_os_str()));
     }
 
     fn decode(from: &mut ByteReader<'_>) -> Option<Plan> {
@@ -76,6 +89,13 @@ impl Plan {
         for list in plan.lists_mut() {
             *list = from.list()?.into_iter().map(PathBuf::from).collect();
         }
+        plan.temporary = match &from.list()?[..] {
+            [] => None,
+            [source, target] => {
+                Some(TemporaryMount { source: source.into(), target: target.into() })
+            }
+            _ => return None,
+        };
         plan.is_sound().then_some(plan)
     }
 
@@ -114,16 +134,27 @@ impl HelperRequest {
         is_whole.then_some(HelperRequest { plan, program, arguments, environment })
     }
 
-    /// Sends the request, and the working directory as a descriptor. Fails if the request is larger
+    /// Sends the request, and the working directory and the streams as descriptors. Fails if the request is larger
     /// than [`REQUEST_BYTES_MAX`] or the socket does not take it.
-    pub(crate) fn send(&self, to: &UnixStream, directory: BorrowedFd<'_>) -> io::Result<()> {
+    pub(crate) fn send(
+        &self,
+        to: &UnixStream,
+        directory: BorrowedFd<'_>,
+        streams: Option<&CommandStreams>,
+    ) -> io::Result<()> {
         let body = self.encode();
         let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= REQUEST_BYTES_MAX);
         let Some(length) = length else {
             return Err(io::Error::other("the command and its environment are too long"));
         };
         let head = [MAGIC, &length.to_le_bytes()].concat();
-        let descriptors = [directory.as_raw_fd()];
+        let mut descriptors = vec![directory.as_raw_fd()];
+        descriptors.extend(
+            streams
+                .iter()
+                .flat_map(|streams| [&streams.input, &streams.errors])
+                .map(AsRawFd::as_raw_fd),
+        );
         let rights = [ControlMessage::ScmRights(&descriptors)];
         let flags = MsgFlags::MSG_NOSIGNAL;
         let sent =
@@ -140,7 +171,7 @@ impl HelperMessage {
     pub(crate) fn receive(from: &UnixStream) -> Result<Option<HelperMessage>, String> {
         let broken = |error: io::Error| format!("the request was cut off: {error}");
         let mut head = [0; MAGIC.len() + 4];
-        let (read, directory) = receive_first(from, &mut head).map_err(broken)?;
+        let (read, descriptors) = receive_first(from, &mut head).map_err(broken)?;
         if read == 0 {
             return Ok(None);
         }
@@ -163,13 +194,35 @@ impl HelperMessage {
                 .ok_or("the plan makes no sense".to_owned());
         }
         let request = HelperRequest::decode(&body).ok_or("the request makes no sense")?;
-        let directory = directory.ok_or("the request has no working directory")?;
-        Ok(Some(HelperMessage::Do(request, directory)))
+        let mut descriptors = descriptors.into_iter();
+        let directory = descriptors.next().ok_or("the request has no working directory")?;
+        let streams = match (descriptors.next(), descriptors.next()) {
+            (Some(input), Some(errors)) => Some(CommandStreams { input, errors }),
+            (None, _) => None,
+            (Some(_), None) => return Err("the request lacks a stream".to_owned()),
+        };
+        Ok(Some(HelperMessage::Do(request, directory, streams)))
     }
 }
 
-fn receive_first(from: &UnixStream, into: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
-    let mut space = nix::cmsg_space!([std::os::fd::RawFd; 1]);
+/// Sends `descriptors`, at most [`DESCRIPTORS_MAX`], with a message of one byte.
+pub(crate) fn send_descriptors(to: &UnixStream, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let raw: Vec<_> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+    let rights = [ControlMessage::ScmRights(&raw)];
+    let parts = [IoSlice::new(b"d")];
+    sendmsg::<UnixAddr>(to.as_raw_fd(), &parts, &rights, MsgFlags::MSG_NOSIGNAL, None)?;
+    Ok(())
+}
+
+/// Waits for the `N` descriptors that [`send_descriptors`] sent. Fails if the stream ends or brings
+/// another number of them.
+pub(crate) fn receive_descriptors<const N: usize>(from: &UnixStream) -> io::Result<[OwnedFd; N]> {
+    let (_, received) = receive_first(from, &mut [0])?;
+    received.try_into().map_err(|_| io::Error::other("no descriptors were sent"))
+}
+
+fn receive_first(from: &UnixStream, into: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut space = nix::cmsg_space!([std::os::fd::RawFd; DESCRIPTORS_MAX]);
     let mut parts = [IoSliceMut::new(into)];
     let flags = MsgFlags::MSG_CMSG_CLOEXEC;
     let message = loop {
@@ -178,7 +231,7 @@ fn receive_first(from: &UnixStream, into: &mut [u8]) -> io::Result<(usize, Optio
             other => break other?,
         }
     };
-    let mut directory = None;
+    let mut received = Vec::new();
     for control in message.cmsgs()? {
         if let ControlMessageOwned::ScmRights(descriptors) = control {
             for descriptor in descriptors {
@@ -186,11 +239,11 @@ fn receive_first(from: &UnixStream, into: &mut [u8]) -> io::Result<(usize, Optio
                 // SAFETY: the kernel has just opened it for this process, and it has no other
                 // owner.
                 let owned = unsafe { OwnedFd::from_raw_fd(descriptor) };
-                directory = Some(owned);
+                received.push(owned);
             }
         }
     }
-    Ok((message.bytes, directory))
+    Ok((message.bytes, received))
 }
 
 fn put(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -312,6 +365,7 @@ mod tests {
                 read_only: vec!["/w/.git/hooks".into()],
                 pinned: vec!["/w/.git".into()],
                 hidden: vec!["/w/.env".into()],
+                temporary: Some(TemporaryMount { source: "/s/tmp".into(), target: "/tmp".into() }),
                 network: false,
                 processes_max: 7,
             },
@@ -325,12 +379,22 @@ mod tests {
     fn request_round_trips_with_its_folder() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let folder = std::fs::File::open("/").unwrap();
-        request().send(&ours, folder.as_fd()).unwrap();
-        let Some(HelperMessage::Do(received, directory)) = HelperMessage::receive(&theirs).unwrap()
+        let stream = || std::fs::File::open("/dev/null").unwrap().into();
+        let streams = CommandStreams { input: stream(), errors: stream() };
+        for streams in [None, Some(&streams)] {
+            request().send(&ours, folder.as_fd(), streams).unwrap();
+            let Some(HelperMessage::Do(received, _, given)) =
+                HelperMessage::receive(&theirs).unwrap()
+            else {
+                panic!()
+            };
+            assert_eq!((received, given.is_some()), (request(), streams.is_some()));
+        }
+        request().send(&ours, folder.as_fd(), None).unwrap();
+        let Some(HelperMessage::Do(_, directory, None)) = HelperMessage::receive(&theirs).unwrap()
         else {
             panic!()
         };
-        assert_eq!(received, request());
         let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
         assert_eq!(std::fs::read_link(link).unwrap(), Path::new("/"));
         drop(ours);
@@ -342,7 +406,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let folder = std::fs::File::open("/").unwrap();
         assert!(request().plan.send_expected_plan(&ours).unwrap());
-        request().send(&ours, folder.as_fd()).unwrap();
+        request().send(&ours, folder.as_fd(), None).unwrap();
         let Some(HelperMessage::Expect(plan)) = HelperMessage::receive(&theirs).unwrap() else {
             panic!()
         };
@@ -357,6 +421,18 @@ mod tests {
         let length = u32::try_from(body.len()).unwrap().to_le_bytes();
         (&ours).write_all(&[MAGIC_AHEAD, &length, &body].concat()).unwrap();
         HelperMessage::receive(&theirs).unwrap_err();
+    }
+
+    #[test]
+    fn descriptors_arrive_in_their_number() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let folder = std::fs::File::open("/").unwrap();
+        send_descriptors(&ours, &[folder.as_fd(), theirs.as_fd()]).unwrap();
+        receive_descriptors::<2>(&theirs).unwrap();
+        send_descriptors(&ours, &[folder.as_fd()]).unwrap();
+        receive_descriptors::<2>(&theirs).unwrap_err();
+        drop(ours);
+        receive_descriptors::<2>(&theirs).unwrap_err();
     }
 
     #[test]

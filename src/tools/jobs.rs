@@ -19,7 +19,7 @@ use posse_sandbox::{Exit, ProcessOutcome};
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 
-use crate::bash::report::MEMORY_FULL;
+use crate::bash::report::{MEMORY_FULL, TEMPORARY_FULL};
 
 pub(crate) use output_tool::{begun, continued, tools};
 
@@ -325,6 +325,7 @@ impl Job {
                 (JobEnd::Killed, "killed: it printed more than 64 MiB".to_owned())
             }
             (Exit::MemoryFull, _) => (JobEnd::Killed, MEMORY_FULL.to_owned()),
+            (Exit::TemporaryFull, _) => (JobEnd::Killed, TEMPORARY_FULL.to_owned()),
             (Exit::Stopped, Some(JobEnd::SessionEnded)) => {
                 (JobEnd::SessionEnded, "stopped: the session ended".to_owned())
             }

@@ -3,6 +3,7 @@
 
 mod image;
 mod page;
+mod temporary;
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -90,7 +91,14 @@ async fn prepare(
         bare: name.is_some(),
     };
     let Some(name) = name else {
-        let place = env.workspace.locate(&path)?;
+        let place = match env.workspace.locate(&path) {
+            Ok(place) => place,
+            // What commands write there is output of this session: there is no operation to judge.
+            Err(outside) => {
+                let (file, shown) = temporary::open(&env, &path).ok_or(outside)??;
+                return opened(file, shown, slice, None);
+            }
+        };
         if place.entry().is_none() {
             return Ok(refusal::missing(NAME, &place));
         }

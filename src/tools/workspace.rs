@@ -162,7 +162,11 @@ impl Workspace {
     fn outside(&self, path: &str) -> ToolError {
         let roots: Vec<String> = self.roots().map(|root| root.display().to_string()).collect();
         let (path, roots) = (printable(path), printable(&roots.join(", ")));
-        let what = format!("{path} is outside the workspace; reachable is what lies below {roots}");
+        let mut what =
+            format!("{path} is outside the workspace; reachable is what lies below {roots}");
+        if path.starts_with("/tmp/") {
+            what.push_str("; commands have a /tmp of their own: use bash, such as `cat`");
+        }
         ToolError::new("ARG003", what)
     }
 }

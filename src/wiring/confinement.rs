@@ -39,6 +39,7 @@ pub(crate) fn sandbox(
         config_home: setup.environment.config_home(),
         runtime_dir: setup.environment.get("XDG_RUNTIME_DIR").map(PathBuf::from),
         readable_secrets: settings.readable_secrets.clone(),
+        projects: Some(setup.dirs.state.join("projects")),
     };
     let mut sandbox = unconfined(secrets)?
         .confined(wanted, surroundings)
@@ -171,12 +172,16 @@ pub(crate) fn briefing(
         "read-only" => "commands write only below $TMPDIR",
         _ => "commands write only below the working directory, other roots and $TMPDIR",
     };
+    let temporary = match tier {
+        SandboxTier::Full => " (/tmp, kept for the session, 1 GiB)",
+        _ => " (kept for the session)",
+    };
     let network = match (inherits_network(settings, asking), tier) {
         (true, _) => "the network is reachable",
         (false, SandboxTier::Full) => "no network but a loopback of their own",
         (false, _) => "no network, no sockets",
     };
-    format!("{tier}; {writes}; {network}")
+    format!("{tier}; {writes}{temporary}; {network}")
 }
 
 /// One line for each configured sandbox restriction that the tier `none` does not enforce. Empty

@@ -181,6 +181,8 @@ async fn environment_has_no_secrets_and_a_private_folder() {
     assert!(text.ends_with("700\n0\n"), "{text}");
     let folder = text.lines().find_map(|line| line.strip_prefix("TMPDIR=")).unwrap();
     assert!(folder.starts_with(place.path().to_str().unwrap()));
+    assert!(Path::new(folder).join("x").exists());
+    drop(place.sandbox);
     eventually("removing the folder", || !Path::new(folder).exists()).await;
 }
 

@@ -14,13 +14,13 @@ async fn findings_about_a_cancelled_command_are_reported_at_once() {
     let surroundings = Surroundings { roots: vec![work.clone()], ..Surroundings::default() };
     let protection =
         Protections::default().of(&surroundings, std::slice::from_ref(&work), &temporary).unwrap();
-    let scratch = Arc::new(Scratch::new(&temporary, &crate::scratch::Spare::default()).unwrap());
+    let temporary = SessionTemporary::of(&temporary).unwrap();
     let reported = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&reported);
     let guard = Guard {
         survey: Some(protection.survey()),
         protection: Arc::clone(&protection),
-        scratch,
+        temporary,
         late: Some(LateFindings::new(move |found| heard.lock().unwrap().extend(found))),
     };
     fs::write(work.join(".envrc"), "curl x").unwrap();

@@ -21,6 +21,12 @@ const QUIET: Duration = Duration::from_secs(10);
 pub(crate) const MEMORY_FULL: &str = "killed: its processes used more than three quarters of the \
                                       memory; run fewer of them at once, or work in parts";
 
+/// Description, for the model, of the end of a command that was killed because the temporary folder
+/// of the session was too large.
+pub(crate) const TEMPORARY_FULL: &str = "killed: the temporary folder of the session exceeded \
+                                         1 GiB or 524288 files, and was emptied; put large files \
+                                         into the workspace";
+
 /// Creates the result of a call from the `outcome` of its command: output, exit status, notes and
 /// metadata. Only a timeout, too much output and too much memory make the result an error.
 pub(super) fn output(
@@ -56,13 +62,17 @@ pub(super) fn output(
     let code = if let Exit::Code(code) = outcome.exit { Some(code) } else { None };
     ToolOutput {
         content: vec![ContentPart::text(text)],
-        is_error: matches!(outcome.exit, Exit::TimedOut | Exit::OutputFull | Exit::MemoryFull),
+        is_error: matches!(
+            outcome.exit,
+            Exit::TimedOut | Exit::OutputFull | Exit::MemoryFull | Exit::TemporaryFull
+        ),
         metadata: json!({
             "exitCode": code,
             "signal": outcome.exit.signal_name(),
             "timedOut": outcome.exit == Exit::TimedOut,
             "outputFull": outcome.exit == Exit::OutputFull,
             "memoryFull": outcome.exit == Exit::MemoryFull,
+            "temporaryFull": outcome.exit == Exit::TemporaryFull,
             "maybeWaited": maybe_waited,
             "bytes": outcome.output.total,
             "truncated": printed.is_cut,
@@ -140,6 +150,7 @@ fn footer(outcome: &ProcessOutcome, timeout: Duration, is_empty: bool) -> String
         Exit::TimedOut => format!("killed after its timeout of {} ms", milliseconds(timeout)),
         Exit::OutputFull => "killed: it printed more than 64 MiB".to_owned(),
         Exit::MemoryFull => MEMORY_FULL.to_owned(),
+        Exit::TemporaryFull => TEMPORARY_FULL.to_owned(),
         Exit::Stopped => "stopped".to_owned(),
     };
     let nothing = if is_empty { ", no output" } else { "" };

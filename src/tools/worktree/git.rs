@@ -215,7 +215,7 @@ async fn ask(
         },
         timeout: GIT_MAX,
         scratch: session_dir.join("tmp"),
-        spill: session_dir.join("tmp").join("git.txt"),
+        spill: session_dir.join("outputs").join("git.txt"),
         // Half of the limit applies to the beginning, and half to the end.
         output_bytes_max: ANSWER_BYTES_MAX,
         spill_bytes_max: ANSWER_BYTES_MAX as u64,
