@@ -5,6 +5,7 @@ use std::error::Error;
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 
+use posse::agents::AgentUse;
 use posse::config::{self, Dirs, Environment, Sources};
 use posse::failure::{lines, printable, printable_lines};
 use posse::wiring::{Assembled, Setup, assemble, choose_provider};
@@ -57,6 +58,7 @@ fn assembled() -> Result<Assembled, Box<dyn Error>> {
         dry_run: false,
         tape: None,
         keep: true,
+        used: AgentUse::Chat,
     };
     let mut notices = Vec::new();
     let assembled = assemble(&setup, model, &mut notices);
