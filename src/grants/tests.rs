@@ -261,7 +261,15 @@ fn sandbox_grant_does_not_apply_without_a_sandbox() {
         ("of a later version", &["/src"]),
     ] {
         let there = GrantSettings { tier: SandboxTier::from(tier.to_owned()), ..settings() };
-        assert_eq!(counts(&place.process_with("a", there), at(T0, 0)), expected, "{tier}");
+        assert_eq!(counts(&place.process_with("a", there.clone()), at(T0, 0)), expected, "{tier}");
+        // The list says the same of each grant.
+        let list = GrantCommands { settings: there, ..place.desk(T0, true) };
+        let mut out = Vec::new();
+        list.list(false, &mut out).unwrap();
+        let rows: Vec<serde_json::Value> = serde_json::from_slice(&out).unwrap();
+        let rows = rows.iter().filter(|row| row["counts"] == true);
+        let listed: Vec<&str> = rows.map(|row| row["target"].as_str().unwrap()).collect();
+        assert_eq!(listed, expected, "{tier}");
     }
 }
 

@@ -227,3 +227,19 @@ fn fresh_command_lines_are_judged_as_their_authors_expect() {
     assert!(friction.len() * 20 <= allowed, "{friction:#?}");
     assert!(over_blocks.len() * 50 <= asked, "{over_blocks:#?}");
 }
+
+#[test]
+fn input_above_the_limit_is_refused_and_not_cut() {
+    let machine = Machine::new();
+    let long = "x".repeat((16 << 20) + 1);
+    let ended = machine.posse_with_input(&["permissions", "check"], long.as_bytes());
+    ended.assert_code(2);
+    assert!(ended.stderr.contains("longer than 16 MiB"), "{}", ended.stderr);
+    let lines = format!("{{\"command\": \"{long}\"}}\n{{\"command\": \"git status\"}}\n");
+    let ended = machine.posse_with_input(&["permissions", "check", "--jsonl"], lines.as_bytes());
+    ended.assert_code(2);
+    let rows = rows(&ended.stdout);
+    assert_eq!(rows.len(), 2, "{}", ended.stdout);
+    assert_eq!(rows[0]["error"], "a command is longer than 16 MiB");
+    assert_eq!(rows[1]["command"], "git status");
+}
