@@ -35,6 +35,9 @@ const WRONG_PATH: &str = "(the path may be wrong: check `type` and `baseURL` of 
 /// Remark at the end of an error about tools that the server does not accept.
 const NO_TOOLS: &str = "(the server, or the chat template of the model, does not pass tools on)";
 
+/// Remark at the end of an error about a parameter that gateways to other protocols do not accept.
+const NO_CACHE_KEY: &str = "(providers.NAME.quirks.noPromptCache leaves prompt_cache_key out)";
+
 /// Cause of a failure, for the user and the log, with the profile's name.
 #[derive(Debug, thiserror::Error)]
 #[error("{profile}: {what}")]
@@ -276,6 +279,8 @@ fn classify_report(origin: &MessageOrigin, prefix: &str, report: ServerError) ->
     let takes_no_tools = wording::has(&lower, wording::NO_TOOLS);
     if takes_no_tools {
         message = format!("{message} {NO_TOOLS}");
+    } else if lower.contains("prompt_cache_key") {
+        message = format!("{message} {NO_CACHE_KEY}");
     }
     let source = Cause::boxed(
         origin,
@@ -310,6 +315,9 @@ fn classify_report(origin: &MessageOrigin, prefix: &str, report: ServerError) ->
         || (wording::has(&lower, wording::FILTER) && matches!(status, None | Some(400)))
     {
         return ProviderError::Filtered { source };
+    }
+    if code(wording::UNKNOWN_KEY_CODES) {
+        return ProviderError::Unauthorized { source };
     }
     if takes_no_tools && status != Some(429) {
         return ProviderError::Rejected { source };

@@ -1,7 +1,7 @@
 //! Context window of a model, as its server reports it.
 //!
 //! The protocols have no such figure, but most servers that people run themselves report it: in the
-//! list of models (vLLM, `LiteLLM`, `OpenRouter`, Together, Groq), or at a path of their own, which is
+//! list of models (`vLLM`, `LiteLLM`, `OpenRouter`, Together, Groq), or at a path of their own, which is
 //! asked only if the list says that it is such a server (llama.cpp, LM Studio, Ollama). There are at
 //! most two requests, bounded in time and size.
 

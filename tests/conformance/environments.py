@@ -33,9 +33,9 @@ def run(what, command, **options):
         fail(what, done.stdout)
 
 
-def venv(name, build=False):
+def venv(name, build=False, dependencies=True):
     """Folder of programs of a virtual environment with `requirements-NAME.txt`. Packages without a
-    wheel are built only if `build`."""
+    wheel are built only if `build`; what the packages depend on is installed if `dependencies`."""
     wanted = (HERE / f"requirements-{name}.txt").read_text()
     folder = cache() / name
     stamp = folder / "installed.txt"
@@ -45,6 +45,7 @@ def venv(name, build=False):
     install = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet",
                "--disable-pip-version-check", "--timeout", "20", "--retries", "2",
                *([] if build else ["--only-binary", ":all:"]),
+               *([] if dependencies else ["--no-deps"]),
                "-r", str(HERE / f"requirements-{name}.txt")]
     run(f"cannot install requirements-{name}.txt from PyPI", install)
     stamp.write_text(wanted)

@@ -24,7 +24,8 @@ fn secret_of(nth: usize) -> String {
 
 /// 4,400 bytes that do not repeat themselves without end.
 fn long_talk() -> String {
-    (0..400).map(|nth| format!("so {nth:03} goes ")).collect()
+    let words = |nth: u32| format!("so {nth:03} goes ");
+    (0..400).map(words).collect()
 }
 
 fn put_files(machine: &Machine, count: usize) {

@@ -307,7 +307,7 @@ fn replaced_binary_does_not_affect_a_run() {
 
 #[test]
 fn blocked_reader_does_not_prevent_exit() {
-    let flood: String = (0..2000).map(|nth| text_event(&format!("{nth}").repeat(500))).collect();
+    let flood: String = (0..2000_u32).map(|nth| text_event(&nth.to_string().repeat(500))).collect();
     for (times, driven) in [(1, false), (2, false), (1, true)] {
         let server = ModelServer::start(vec![ModelAnswer::Hold(stream_bytes(flood.as_bytes()))]);
         let machine = Machine::with(&server);

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::ports::ToolSpec;
 
-/// Beginnings of calls in the notations of common models: Hermes and Qwen, Mistral, Llama, DeepSeek,
+/// Beginnings of calls in the notations of common models: Hermes and Qwen, Mistral, Llama, `DeepSeek`,
 /// Kimi, and models that write XML.
 const MARKS: [&str; 9] = [
     "<tool_call>",

@@ -39,7 +39,7 @@ pub(crate) struct Repetition {
 /// first piece: some replies have no text.
 #[derive(Debug, Default)]
 pub(crate) struct RepetitionDetector {
-    tables: Option<Box<Tables>>,
+    tables: Option<Tables>,
     /// Number of bytes read.
     position: u64,
     /// Rolling hash of the last [`WINDOW`] bytes.
@@ -52,17 +52,19 @@ pub(crate) struct RepetitionDetector {
 
 #[derive(Debug)]
 struct Tables {
-    ring: [u8; UNIT_BYTES_MAX],
+    /// The last [`UNIT_BYTES_MAX`] bytes.
+    ring: Vec<u8>,
     /// Positions behind the last window of each slot; 0: none.
-    positions: [u64; SLOTS],
+    positions: Vec<u64>,
 }
 
 impl RepetitionDetector {
     /// Reads the next piece of the text. Returns a repetition as soon as it has at least
     /// [`REPEATS_MIN`] units and [`REPEATED_BYTES_MIN`] bytes; the rest of the piece is not read.
     pub(crate) fn read(&mut self, piece: &str) -> Option<Repetition> {
-        let tables = self.tables.get_or_insert_with(|| {
-            Box::new(Tables { ring: [0; UNIT_BYTES_MAX], positions: [0; SLOTS] })
+        let tables = self.tables.get_or_insert_with(|| Tables {
+            ring: vec![0; UNIT_BYTES_MAX],
+            positions: vec![0; SLOTS],
         });
         let out_of_window = const { power(BASE, WINDOW) };
         for byte in piece.bytes() {
@@ -133,16 +135,16 @@ mod tests {
     }
 
     fn prose() -> String {
-        (0..4000)
-            .map(|nth| format!("Sentence {} of {} has {nth}. ", nth * 7919, nth % 13))
-            .collect()
+        let sentence = |nth| format!("Sentence {} of {} has {nth}. ", nth * 7919, nth % 13);
+        (0..4000).map(sentence).collect()
     }
 
     #[test]
     fn repetitions_are_found_and_other_texts_are_not() {
         let paragraph = prose()[..900].to_owned();
         let separator = format!("{}\n", "=".repeat(80));
-        let rows: String = (0..800).map(|nth| format!("| row {nth} | 0 | 0 | 0 |\n")).collect();
+        let row = |nth| format!("| row {nth} | 0 | 0 | 0 |\n");
+        let rows: String = (0..800).map(row).collect();
         // A text, and the unit that is found.
         let table = [
             (String::new(), None),
@@ -192,9 +194,8 @@ mod tests {
             let (Repetition { unit_bytes, .. }, _) = found.unwrap();
             // The unit may itself consist of repetitions.
             prop_assert_eq!(unit.len() as u64 % unit_bytes, 0);
-            let random: String = (0..2000)
-                .map(|nth| format!("{:x} ", noise[nth % 32].wrapping_mul(2 * nth as u64 + 1)))
-                .collect();
+            let word = |nth: usize| format!("{:x} ", noise[nth % 32].wrapping_mul(2 * nth as u64 + 1));
+            let random: String = (0..2000).map(word).collect();
             prop_assert_eq!(read_in(&random, 7), None);
         }
     }

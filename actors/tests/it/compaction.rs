@@ -344,7 +344,8 @@ async fn failed_summary_model_only_adds_a_warning() {
 
 #[tokio::test]
 async fn interrupting_a_summary_ends_the_run_and_the_next_prompt_works() {
-    let talk: String = (0..900).map(|nth| format!("so {nth:05} ")).collect();
+    let word = |nth: u32| format!("so {nth:05} ");
+    let talk: String = (0..900).map(word).collect();
     let mut steps = vec![ModelStep::say(&talk), ModelStep::say(&talk), ModelStep::say(&talk)];
     steps.push(ModelStep::say("after"));
     let mut bench = SessionBuilder::new(steps);

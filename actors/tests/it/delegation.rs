@@ -249,7 +249,8 @@ async fn background_result_arrives_at_the_next_safe_point() {
 #[tokio::test]
 async fn result_can_be_awaited_and_read_in_pages() {
     let gate = Arc::new(Notify::new());
-    let filler: String = (0..12_000).map(|nth| format!("{nth:05}")).collect();
+    let number = |nth: u32| format!("{nth:05}");
+    let filler: String = (0..12_000).map(number).collect();
     let long = format!("begin {filler} end");
     let scout = model("scout", vec![ModelStep::after(&gate, ModelStep::Say(vec![long]))]);
     let mut bench = SessionBuilder::new(vec![

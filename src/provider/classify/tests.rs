@@ -274,6 +274,17 @@ fn servers_without_tools_and_without_thinking_are_recognised() {
 }
 
 #[test]
+fn errors_of_gateways_name_the_key_and_the_setting() {
+    let unknown = r#"{"error":{"message":"No connected db.","type":"no_db_connection","param":null,"code":"400"}}"#;
+    assert_eq!(sorted(400, &[], unknown).class(), "unauthorized");
+    let parameter =
+        r#"{"error":{"message":"anthropic does not support parameters: ['prompt_cache_key']"}}"#;
+    let error = sorted(400, &[], parameter);
+    assert_eq!(error.class(), "rejected");
+    assert!(error.chain().ends_with(NO_CACHE_KEY), "{}", error.chain());
+}
+
+#[test]
 fn messages_of_gateways_are_one_line() {
     let table = [
         ("a\nReceived Model Group=m\n\nAvailable=None", "a Received Model Group=m Available=None"),

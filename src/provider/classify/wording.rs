@@ -42,6 +42,10 @@ pub(crate) const FILTER: &[&str] = &[
 pub(crate) const CREDENTIAL_CODES: &[&str] =
     &["authentication", "invalid_api_key", "permission", "unauthorized", "unauthenticated"];
 
+/// Error types that mean a key that is not known, whatever the HTTP status: `LiteLLM` without a
+/// database answers 400 to every key but its own.
+pub(crate) const UNKNOWN_KEY_CODES: &[&str] = &["no_db_connection"];
+
 /// Parts of error codes and types that mean a bad request, used if there is no HTTP status.
 pub(crate) const REQUEST_CODES: &[&str] = &["invalid_", "not_found", "bad_request", "unsupported"];
 
