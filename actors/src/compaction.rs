@@ -1,5 +1,6 @@
 //! Compaction of a history, in steps until it fits: shortening of unanswered user messages, removal
-//! of repeated outputs, then of old outputs, then of the oldest turns, which a summary replaces.
+//! of repeated outputs, of files that were changed after they were read, then of old outputs, then of
+//! the oldest turns, which a summary replaces.
 //!
 //! Pure, deterministic and without a model. The result is as valid as the input: the results of a
 //! reply's calls still follow the reply. The latest turns stay unchanged, unless the goal permits
@@ -14,12 +15,13 @@ use std::sync::Arc;
 
 use crate::context::tokens_of;
 use crate::conversation::{ContentPart, Message};
+use crate::ports::{Access, ToolSpec};
 use crate::skills;
 
 use outputs::Outputs;
 use segments::{HistorySegment, units};
 
-pub(crate) use summary::{history_text, instruction as summary_instruction};
+pub(crate) use summary::{conversation_summary, history_text, instruction as summary_instruction};
 
 /// Target and options of a compaction. Tokens are estimates, see [`tokens_of`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -43,6 +45,8 @@ pub struct CompactionGoal {
     pub clip_latest: Option<u64>,
     /// Lines about running background work, which the summary lists.
     pub beside: Vec<String>,
+    /// Tools that read and change files, by which outdated contents of files are found.
+    pub files: FileTools,
     /// True if the first message is the task of the whole conversation and must stay.
     pub keeps_task: bool,
     /// Number of unanswered user messages that may be shortened to their beginning, counted from
@@ -51,6 +55,28 @@ pub struct CompactionGoal {
     /// True if the latest replies and the shortened user messages may be removed as well, which
     /// requires that another user message follows them.
     pub replies_go: bool,
+}
+
+/// Names of tools whose calls read, or change, the one file that their argument `path` names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FileTools {
+    /// Names of the tools that read the file.
+    pub read: Vec<String>,
+    /// Names of the tools that change the file.
+    pub change: Vec<String>,
+}
+
+impl FileTools {
+    /// The tools of `tools` that open one file.
+    pub(crate) fn of(tools: &[ToolSpec]) -> FileTools {
+        let with = |access: Access| {
+            let theirs = tools.iter().filter(move |tool| {
+                tool.annotations.opens_file && tool.annotations.access == access
+            });
+            theirs.map(|tool| tool.name.clone()).collect()
+        };
+        FileTools { read: with(Access::Read), change: with(Access::Write) }
+    }
 }
 
 impl CompactionGoal {
@@ -163,6 +189,7 @@ pub fn compact(history: &[Arc<Message>], goal: &CompactionGoal) -> Option<Compac
     let old = begin(latest);
     outputs.truncate_user_messages(begin(answered)..begin(unanswered), goal);
     outputs.drop_repeated(old, goal.tokens_max);
+    outputs.drop_stale(old, goal);
     outputs.mask(0..old, 0, goal.tokens_max);
     let cut =
         if outputs.total > goal.tokens_max { cut(&units[..latest], &outputs, goal) } else { 0 };

@@ -46,6 +46,24 @@ pub struct ContextBudget {
     pub inline_result_tokens: u64,
     /// True if the history is compacted automatically.
     pub compacts: bool,
+    /// Ledger of older results of subagents; `None`: they stay until a compaction.
+    pub ledger: Option<LedgerBudget>,
+}
+
+/// Bounds of the ledger of older results of subagents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LedgerBudget {
+    /// Number of newest results that stay as they are.
+    pub raw_results: usize,
+    /// Maximum size of all entries in tokens.
+    pub tokens: u64,
+}
+
+impl Default for LedgerBudget {
+    /// Two results and 1,200 tokens.
+    fn default() -> LedgerBudget {
+        LedgerBudget { raw_results: 2, tokens: 1200 }
+    }
 }
 
 impl ContextBudget {
@@ -59,6 +77,7 @@ impl ContextBudget {
             recent_turns_min: 2,
             inline_result_tokens: 2000,
             compacts: true,
+            ledger: Some(LedgerBudget::default()),
         }
     }
 
@@ -68,6 +87,7 @@ impl ContextBudget {
             summary_tokens: 1200,
             recent_turns: 3,
             recent_turns_min: 1,
+            ledger: None,
             ..ContextBudget::main()
         }
     }

@@ -174,18 +174,25 @@ pub fn text_of(parts: &[ContentPart]) -> String {
     text
 }
 
+/// Bytes that the note about a cut may have.
+const CUT_NOTE_BYTES: usize = 48;
+
 /// Cuts the texts of `parts` to `bytes_max` bytes in total; later parts get the bytes that earlier
 /// ones leave. A text that does not fit keeps its head and tail, with a note about the cut between
-/// them; the notes are not counted. Images stay.
+/// them, which is counted; a text for whose note there is no space becomes `…`. Images stay.
 pub(crate) fn cap_parts(parts: &mut [ContentPart], bytes_max: usize) {
     let mut left = bytes_max;
     for part in parts {
         let ContentPart::Text { text } = part else { continue };
         if text.len() > left {
-            let head = text.floor_char_boundary(left / 2);
-            let tail = text.ceil_char_boundary(text.len() - left / 2);
-            let cut = tail - head;
-            *text = format!("{}\n… {cut} bytes cut …\n{}", &text[..head], &text[tail..]);
+            if let Some(kept) = left.checked_sub(CUT_NOTE_BYTES) {
+                let head = text.floor_char_boundary(kept / 2);
+                let tail = text.ceil_char_boundary(text.len() - kept / 2);
+                let cut = tail - head;
+                *text = format!("{}\n… {cut} bytes cut …\n{}", &text[..head], &text[tail..]);
+            } else {
+                "…".clone_into(text);
+            }
         }
         left = left.saturating_sub(text.len());
     }
@@ -274,5 +281,27 @@ impl Prompt {
     /// A prompt that consists of one text.
     pub fn text(text: impl Into<String>) -> Prompt {
         Prompt { content: vec![ContentPart::text(text)] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capped_texts_stay_within_the_bound_with_their_notes() {
+        for bytes_max in [0, 10, 48, 100, 1000, 5000] {
+            let mut parts = vec![
+                ContentPart::text("é".repeat(400)),
+                ContentPart::ImageUrl { url: "data:,".to_owned(), detail: None },
+                ContentPart::text("x".repeat(3000)),
+            ];
+            cap_parts(&mut parts, bytes_max);
+            let text = text_of(&parts);
+            // A text for which there is no space at all is one character of three bytes.
+            assert!(text.len() <= bytes_max + 7, "{bytes_max}: {}", text.len());
+            assert_eq!(parts.len(), 3);
+            assert_eq!(text.contains("bytes cut"), (48..3800).contains(&bytes_max), "{bytes_max}");
+        }
     }
 }

@@ -5,9 +5,13 @@
 //! [`root_session`](crate::root_session) starts, stops and records subagents.
 
 mod action_log;
+mod conversation_digest;
 mod handoff;
+mod ledger;
 mod memory;
 mod outcome;
+mod references;
+mod tool_names;
 mod tools;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +21,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use crate::conversation::{CallId, InvocationId, MessageId};
+use crate::context::{ContextBudget, ContextSettings, assumed_window, bytes_in};
+use crate::conversation::{CallId, InvocationId, Message, MessageId};
 use crate::cost::PriceLookup;
 use crate::event::Origin;
 use crate::governor::{GovernorLimits, SubagentRefusal};
@@ -30,11 +35,14 @@ use crate::ports::{
 };
 
 pub use action_log::{ActionLog, LoggedChange};
+use conversation_digest::{ConversationDigest, ConversationDigests};
 pub use handoff::Caps;
 pub(crate) use handoff::Handoff;
+pub(crate) use ledger::{LedgeredHistory, with_ledger};
 pub(crate) use memory::{FinishedTask, Forget, files_of, follow_files};
 pub(crate) use outcome::{SubagentEnd, UnmergedWorkspace, WORKSPACE_GONE};
-pub use tools::{DELEGATE, DIFF, MERGE, RESULT, STATUS, TOOLS, specs as tool_specs};
+pub use tool_names::{DELEGATE, DIFF, MERGE, RESULT, STATUS, TOOLS};
+pub use tools::specs as tool_specs;
 pub(crate) use tools::{reattach, register, stopped_call_output, waiting_for};
 
 /// Configuration of all subagents of a session.
@@ -118,6 +126,8 @@ pub(crate) struct StartRequest {
     pub(crate) subagent: usize,
     pub(crate) handoff: Handoff,
     pub(crate) background: bool,
+    /// True if the caller wants a brief answer.
+    pub(crate) brief: bool,
     pub(crate) turns_max: Option<u32>,
     /// Ended subagent to resume; `None` for a new one.
     pub(crate) resume: Option<InvocationId>,
@@ -184,12 +194,18 @@ pub(crate) struct DelegationHandle {
     pub(crate) info: ProviderInfo,
     /// Working directory of the session.
     pub(crate) cwd: String,
+    /// Context budget of subagents, and the lookup of their context windows.
+    child_context: (ContextBudget, ContextSettings),
+    /// True if the main agent sees the tool that reads files and earlier outputs.
+    main_reads: bool,
     /// Source of invocation ids for subagents whose isolated workspace is created before they
     /// start.
     ids: Arc<dyn Ids>,
     line: OnceLock<SendRequest>,
     /// Text of the last prompt of the user, for handoff packets; empty before the first.
     request: Guarded<Arc<str>>,
+    /// Digests of the conversations of callers, for handoff packets.
+    conversations: Guarded<ConversationDigests>,
     /// Memory of all subagents of the session.
     pub(crate) memories: Guarded<Memories>,
     /// Running subagents whose callers do not wait, by invocation.
@@ -197,6 +213,16 @@ pub(crate) struct DelegationHandle {
     /// Invocations of subagents that work or worked in isolated workspaces, also in earlier
     /// processes.
     pub(crate) isolated: Guarded<BTreeSet<InvocationId>>,
+}
+
+/// Settings of the session that delegation needs.
+pub(crate) struct DelegationSurroundings {
+    /// Working directory of the session.
+    pub(crate) cwd: String,
+    /// Context budget of subagents, and the lookup of their context windows.
+    pub(crate) child_context: (ContextBudget, ContextSettings),
+    /// Names of the tools that the main agent sees.
+    pub(crate) main_tools: Vec<String>,
 }
 
 /// A running subagent whose caller does not wait.
@@ -210,16 +236,20 @@ impl DelegationHandle {
     pub(crate) fn new(
         delegation: Delegation,
         info: ProviderInfo,
-        cwd: String,
+        surroundings: DelegationSurroundings,
         ids: Arc<dyn Ids>,
     ) -> DelegationHandle {
+        let DelegationSurroundings { cwd, child_context, main_tools } = surroundings;
         DelegationHandle {
             delegation,
             info,
             cwd,
+            child_context,
+            main_reads: main_tools.iter().any(|name| name == tool_names::READER),
             ids,
             line: OnceLock::new(),
             request: Guarded::new("".into()),
+            conversations: Guarded::default(),
             memories: Guarded::default(),
             background: Guarded::default(),
             isolated: Guarded::default(),
@@ -259,6 +289,51 @@ impl DelegationHandle {
         *self.request.lock() = text.into();
     }
 
+    /// Updates the digest of the conversation of `origin`, whose reply number `turn` delegates, from
+    /// its history.
+    pub(crate) fn note_conversation(&self, origin: &Origin, turn: u32, history: &[Arc<Message>]) {
+        self.conversations.lock().update(origin, turn, history);
+    }
+
+    fn conversation_of(&self, origin: &Origin) -> Arc<ConversationDigest> {
+        self.conversations.lock().of(origin)
+    }
+
+    /// True if `origin` sees the tool that reads files and earlier outputs.
+    fn may_read(&self, origin: &Origin) -> bool {
+        match &origin.parent_invocation_id {
+            None => self.main_reads,
+            Some(_) => self.subagent(&origin.agent).is_some_and(|(_, subagent)| {
+                subagent.tools.iter().any(|name| name == tool_names::READER)
+            }),
+        }
+    }
+
+    /// Maximum bytes of the answer of a subagent in a result for the caller `origin`.
+    pub(crate) fn answer_bytes_max(&self, origin: &Origin) -> usize {
+        let caps = &self.delegation.caps;
+        match &origin.parent_invocation_id {
+            None => caps.answer_bytes_max.min(caps.main_answer_bytes_max),
+            Some(_) => caps.answer_bytes_max,
+        }
+    }
+
+    /// Maximum size of a handoff packet: that of the configuration, but at most half of a configured
+    /// context budget of subagents.
+    fn handoff_caps(&self) -> Caps {
+        let caps = self.delegation.caps;
+        let half = self.child_context.0.tokens_max.map_or(usize::MAX, |max| bytes_in(max / 2));
+        Caps { handoff_bytes_max: caps.handoff_bytes_max.min(half), ..caps }
+    }
+
+    /// Maximum bytes of all referenced texts for `subagent`: a quarter of its context budget.
+    fn references_bytes_max(&self, subagent: &Subagent) -> usize {
+        let (budget, settings) = &self.child_context;
+        let info = self.info_of(subagent);
+        let tokens_max = budget.tokens_max(settings.window(&info), assumed_window(&info));
+        bytes_in(tokens_max / 4).min(references::REFERENCES_BYTES_MAX)
+    }
+
     /// Running background subagents that `origin` started, one line each.
     pub(crate) fn background_work(&self, origin: &Origin) -> Vec<String> {
         // The main agent has a new invocation id with each prompt.
@@ -288,11 +363,16 @@ impl DelegationHandle {
         Arc::clone(&self.request.lock())
     }
 
+    /// True if an agent at depth `depth` that may call the subagents `calls` can delegate.
+    fn delegates(&self, calls: &[String], depth: u32) -> bool {
+        !calls.is_empty() && depth < self.delegation.limits.depth_max
+    }
+
     /// Descriptions of the delegation tools for an agent at depth `depth` (0 is the main agent)
     /// that may call the subagents `calls`. Empty if `calls` is empty or the maximum depth is
     /// reached.
     pub(crate) fn specs(&self, toolbox: &Toolbox, calls: &[String], depth: u32) -> Vec<ToolSpec> {
-        if calls.is_empty() || depth >= self.delegation.limits.depth_max {
+        if !self.delegates(calls, depth) {
             return Vec::new();
         }
         let spec = |name: &str| toolbox.get(name).map(|tool| tool.spec().clone());

@@ -28,10 +28,14 @@ use crate::outcome::{Memories, SubagentOutcome, WorktreeSummary};
 pub use envelope::line_schemas;
 pub use envelope::{AnnouncedEvent, Announcement};
 pub use hook_event::{HookDecision, HookEvent};
-pub use payload::{Branch, ContextUse, Grant, JobEnd, MessageKind, Origin, ResumedConfig, Scope};
+pub use payload::{
+    Branch, ContextUse, Grant, JobEnd, MessageKind, Origin, PermissionTarget, ResumedConfig, Scope,
+};
 pub use record::{Durability, Record, RecordId, StoredRecord};
 pub use started_call::StartedCall;
-pub use words::{CompactionCause, DecisionSource, SandboxTier, SessionEndReason, ToolFailureClass};
+pub use words::{
+    CompactionCause, DecisionSource, SandboxTier, SessionEndReason, TargetType, ToolFailureClass,
+};
 
 /// Version of the format of events and journal records.
 pub const FORMAT_VERSION: u32 = 1;
@@ -215,6 +219,48 @@ pub enum Event {
         history: Vec<Arc<Message>>,
     },
 
+    /// The context of a model request is complete, before the request is given to a model.
+    /// Ephemeral: the next `model.usage` has the tokens that the provider counted.
+    #[serde(rename = "context.compiled")]
+    ContextCompiled {
+        /// Number of the requested reply within the invocation, from 1.
+        turn: u32,
+        /// Number of messages in the model request, including the system message.
+        messages: usize,
+        /// Estimated tokens of the request.
+        tokens: u64,
+        /// Part of `tokens` that is not conversation: system prompt and tools.
+        fixed_tokens: u64,
+        /// Estimated tokens above which the history is compacted.
+        compacts_at: u64,
+        /// Context window of the model in tokens; `None` if unknown or not looked up yet.
+        window: Option<u64>,
+    },
+    /// The history of a subagent was compacted. Announced right after the `context.compacted` of the
+    /// same agent, which has the new history. Ephemeral.
+    #[serde(rename = "agent.session.context_compacted")]
+    SubagentCompacted {
+        /// Estimated tokens of a model request with the history before the compaction.
+        tokens_before: u64,
+        /// Estimated tokens of a model request with the history after the compaction.
+        tokens_after: u64,
+        /// Reason for the compaction.
+        cause: CompactionCause,
+    },
+    /// The report of a subagent was added to the memory for later subagents of its name. Announced
+    /// after the end of the subagent; the memory follows from the records of subagents. Ephemeral.
+    #[serde(rename = "agent.session.memory_updated")]
+    MemoryUpdated {
+        /// Name of the subagents that share the memory.
+        agent: String,
+        /// Provider profile of these subagents.
+        provider: String,
+        /// Number of reports that the memory has taken up.
+        tasks: u32,
+        /// Size of the memory in bytes, as the next subagent gets it.
+        bytes: usize,
+    },
+
     /// Tokens of the parts of a request of the main agent. Announced when a front end asks for it.
     /// Ephemeral.
     #[serde(rename = "context.used")]
@@ -240,6 +286,9 @@ pub enum Event {
         task: String,
         /// True if the caller does not wait for the answer.
         background: bool,
+        /// True if the caller wants a brief answer.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        brief: bool,
         /// Working directory of the isolated workspace; `None` if the subagent has none.
         workplace: Option<String>,
     },
@@ -280,8 +329,23 @@ pub enum Event {
         model: String,
         /// Names of the tools that the model sees.
         tools: Vec<String>,
-        /// Reserved for the number of a record; this version always writes `None`.
-        after: Option<u64>,
+    },
+    /// The tools of a subagent were decided: those of its definition that the session has, and those
+    /// for delegation if it may delegate. Recorded right after `agent.invocation.started`. Each call is
+    /// still judged by the permission policy.
+    #[serde(rename = "agent.invocation.tool_policy.applied")]
+    ToolPolicyApplied {
+        /// Names of the tools that it sees.
+        tools: Vec<String>,
+        /// Names of these tools that have side effects.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        effects: Vec<String>,
+        /// Names of the subagents that it may call; empty if it cannot delegate.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        may_call: Vec<String>,
+        /// True if it works in an isolated workspace, whose policy judges its calls.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        isolated: bool,
     },
     /// An invocation gave its final answer.
     #[serde(rename = "agent.invocation.completed")]
@@ -653,6 +717,9 @@ pub enum Event {
         call_id: CallId,
         /// Name of the tool.
         tool: String,
+        /// The tool whose call, or the agent whose start, is in question.
+        #[serde(flatten)]
+        target: PermissionTarget,
         /// One-line description of the effect.
         summary: String,
         /// The complete command or diff.
@@ -682,6 +749,9 @@ pub enum Event {
         scope: Scope,
         /// Grant that the answer creates; `None` if the answer covers only this call.
         grant: Option<Grant>,
+        /// The tool whose call, or the agent whose start, is in question.
+        #[serde(flatten)]
+        target: PermissionTarget,
         /// Hash to which the answer is bound: the `binding` of the request.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         binding: String,
@@ -699,6 +769,9 @@ pub enum Event {
         by: DecisionSource,
         /// Reason for the denial, as the model reads it.
         reason: String,
+        /// The tool whose call, or the agent whose start, is in question.
+        #[serde(flatten)]
+        target: PermissionTarget,
         /// Rule that would allow the call if the user configured it, as JSON text; `None` if there
         /// is no such rule.
         rule: Option<String>,
@@ -796,6 +869,9 @@ impl Event {
                 | Event::ThinkingDelta { .. }
                 | Event::ToolOutputDelta { .. }
                 | Event::ContextUsed { .. }
+                | Event::ContextCompiled { .. }
+                | Event::SubagentCompacted { .. }
+                | Event::MemoryUpdated { .. }
                 | Event::ProviderWaiting { .. }
                 | Event::ProviderSilent { .. }
         )

@@ -41,6 +41,15 @@ impl Default for GovernorLimits {
     }
 }
 
+/// Time limit of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunTime {
+    /// The whole time.
+    pub max: Duration,
+    /// The remaining time.
+    pub left: Duration,
+}
+
 /// Request for a permit to start a subagent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PermitRequest {
@@ -48,10 +57,10 @@ pub struct PermitRequest {
     pub parent: Option<InvocationId>,
     /// Time limit of this subagent, in addition to the common one; `None`: no further limit.
     pub duration_max: Option<Duration>,
+    /// Time limit of the whole run, and the part of it that is left; `None`: no such limit.
+    pub run_time: Option<RunTime>,
     /// Time that the subagent has already used in an earlier process; zero for a new one.
     pub worked: Duration,
-    /// Token limit of this subagent, in addition to the common one; `None`: no further limit.
-    pub tokens_max: Option<u64>,
     /// True if the subagent was already counted by an earlier process and continues. It is not
     /// counted again.
     pub again: bool,
@@ -212,7 +221,7 @@ impl Governor {
         let tokens = self.share(limits.tokens_max, |permit| permit.tokens, self.spent.tokens);
         let of_session = request.tokens_left.map(|left| self.part(left.left));
         let of_parent = above.and_then(|permit| permit.tokens);
-        let tokens = smallest([tokens, request.tokens_max, of_parent, of_session]);
+        let tokens = smallest([tokens, of_parent, of_session]);
         if tokens == Some(0) {
             let value = limits.tokens_max.unwrap_or_default();
             return Err(refused("delegation.maxTokens", value, self.frees_budget()));
@@ -220,7 +229,7 @@ impl Governor {
         let micro_usd = self.share(limits.micro_usd_max, |permit| permit.micro_usd, spent);
         let of_session = request.micro_usd_left.map(|left| self.part(left.left));
         let of_parent = above.and_then(|permit| permit.micro_usd);
-        let micro_usd = smallest([micro_usd, of_parent, of_session, None]);
+        let micro_usd = smallest([micro_usd, of_parent, of_session]);
         if micro_usd == Some(0) {
             let value = limits.micro_usd_max.unwrap_or_default();
             return Err(refused("delegation.maxCostMicroUsd", value, self.frees_budget()));
@@ -228,15 +237,20 @@ impl Governor {
         let at = |max: Option<Duration>| {
             max.map(|max| now.saturating_add(max.saturating_sub(request.worked)))
         };
-        let until = smallest([
-            at(limits.duration_max),
-            at(request.duration_max),
-            above.and_then(|permit| permit.until),
-            None,
-        ]);
-        if until.is_some_and(|until| until <= now) {
-            let value = limits.duration_max.unwrap_or_default().as_secs();
-            return Err(refused("delegation.maxDurationSeconds", value, FreedBy::Nothing));
+        let of_run = request.run_time.map(|run| now.saturating_add(run.left));
+        let ends = [
+            (at(limits.duration_max), "delegation.maxDurationSeconds", limits.duration_max),
+            (at(request.duration_max), "limits.maxDurationSeconds", request.duration_max),
+            (of_run, "timeout", request.run_time.map(|run| run.max)),
+            // The time of the caller is over, and its own limit has ended it.
+            (above.and_then(|permit| permit.until), "delegation.maxDurationSeconds", None),
+        ];
+        let first = ends.into_iter().filter_map(|(end, name, max)| Some((end?, name, max)));
+        let first = first.min_by_key(|(end, ..)| *end);
+        let until = first.map(|(until, ..)| until);
+        if let Some((_, name, max)) = first.filter(|(until, ..)| *until <= now) {
+            let value = max.or(limits.duration_max).unwrap_or_default().as_secs();
+            return Err(refused(name, value, FreedBy::Nothing));
         }
         let permit = Permit { depth, tokens, micro_usd, until };
         self.total += u32::from(!request.again);
@@ -325,7 +339,7 @@ impl Governor {
     }
 }
 
-fn smallest<T: Ord>(limits: [Option<T>; 4]) -> Option<T> {
+fn smallest(limits: [Option<u64>; 3]) -> Option<u64> {
     limits.into_iter().flatten().min()
 }
 

@@ -15,10 +15,14 @@ use std::sync::{Arc, Weak};
 use ractor::{Actor, ActorRef, RpcReplyPort};
 
 use crate::conversation::{CallId, QuestionId};
-use crate::event::{DecisionSource, Durability, Event, Grant, Origin, SandboxTier, Scope};
+use crate::event::{
+    DecisionSource, Durability, Event, Grant, Origin, PermissionTarget, SandboxTier, Scope,
+    TargetType,
+};
 use crate::mailbox::{HandlerResult, Report, StartResult, SupervisedRef, answer};
 use crate::ports::{
-    Action, AnswerSource, Clock, PermissionQuestion, Policy, Situation, ToolAnnotations, Verdict,
+    Action, AnswerSource, Clock, Operation, PermissionQuestion, Policy, Situation, ToolAnnotations,
+    Verdict,
 };
 use crate::testing_seam::FailPoints;
 use crate::transcript_writer::Transcript;
@@ -228,7 +232,7 @@ impl State {
         match verdict {
             Verdict::Allow(_) => self.covered(ask),
             Verdict::Deny { reason, .. } if self.args.book.is_shown(&ask.id) => {
-                self.deny(ask, DecisionSource::User, reason);
+                self.deny(ask, DecisionSource::Policy, reason);
             }
             Verdict::Deny { reason, .. } => ask.reply.send(ApprovalResult::Denied { reason }),
             Verdict::Ask(question) => {
@@ -403,7 +407,9 @@ impl State {
         for ask in std::mem::take(&mut self.open) {
             match self.judge_again(&ask) {
                 Some(Verdict::Allow(_)) => self.covered(ask),
-                Some(Verdict::Deny { reason, .. }) => self.deny(ask, DecisionSource::User, reason),
+                Some(Verdict::Deny { reason, .. }) => {
+                    self.deny(ask, DecisionSource::Policy, reason);
+                }
                 Some(Verdict::Ask(_)) | None => self.open.push_back(ask),
             }
         }
@@ -439,11 +445,26 @@ impl State {
     }
 }
 
+/// The agent that the call would start, otherwise its tool.
+fn target(ask: &ApprovalRequest) -> PermissionTarget {
+    let agent = ask.action.operations.iter().find_map(|operation| match operation {
+        Operation::Invoke { agent, .. } => Some(agent.clone()),
+        Operation::Read { .. } | Operation::Write { .. } | Operation::Execute { .. } => None,
+    });
+    match agent {
+        Some(target_name) => PermissionTarget { target_type: TargetType::Agent, target_name },
+        None => {
+            PermissionTarget { target_type: TargetType::Tool, target_name: ask.action.tool.clone() }
+        }
+    }
+}
+
 fn requested(ask: &ApprovalRequest) -> Event {
     Event::PermissionRequested {
         request_id: ask.id.clone(),
         call_id: ask.call_id.clone(),
         tool: ask.action.tool.clone(),
+        target: target(ask),
         summary: ask.action.summary.clone(),
         detail: ask.action.detail.clone(),
         reason: ask.question.reason.clone(),
@@ -466,6 +487,7 @@ fn granted(
         by,
         scope,
         grant,
+        target: target(ask),
         binding: ask.binding().as_str().to_owned(),
         answered_by,
     }
@@ -481,6 +503,7 @@ fn denied(
         request_id: ask.id.clone(),
         by,
         reason: reason.to_owned(),
+        target: target(ask),
         rule: ask.question.rule.clone(),
         answered_by,
     }

@@ -34,7 +34,7 @@ pub use provider::{
 pub use review::PermittedCall;
 #[cfg(any(test, feature = "testing"))]
 pub use review::permit_for_test;
-pub(crate) use review::{Review, review};
+pub(crate) use review::{ReadPermit, Review, review};
 pub use tool::{
     Access, BackgroundScope, CallContext, OutputDelta, PostCallMessage, PostCallSink, RunContext,
     SideEffect, Tool, ToolAnnotations, ToolError, ToolOutput, ToolSpec, Toolbox,

@@ -10,7 +10,8 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::Notify;
 
-use crate::event::{AnnouncedEvent, Announcement};
+use crate::conversation::SessionId;
+use crate::event::{AnnouncedEvent, Announcement, Event};
 use crate::guarded::Guarded;
 use crate::ports::JournalStore;
 use crate::text::clipped;
@@ -23,6 +24,7 @@ const REREAD_MAX: u64 = 256;
 pub(crate) struct Feed(Arc<Guarded<Publisher>>);
 
 struct Publisher {
+    session_id: SessionId,
     seq: u64,
     /// Number of the last record that was announced or existed before this process. `None`: the
     /// journal is not open yet.
@@ -77,9 +79,11 @@ fn log(announcement: &Announcement) {
 }
 
 impl Feed {
-    pub(crate) fn new() -> Feed {
+    /// Creates the feed of the session `session_id`.
+    pub(crate) fn new(session_id: SessionId) -> Feed {
         let readers = Vec::new();
         Feed(Arc::new(Guarded::new(Publisher {
+            session_id,
             seq: 0,
             last_record: None,
             readers,
@@ -182,7 +186,8 @@ impl Feed {
         let queue = Guarded::new(queue);
         let reader = Arc::new(EventBuffer { queue, arrived: Notify::new(), buffered_max });
         publisher.readers.push(Arc::downgrade(&reader));
-        Subscription { reader, journal, reread: VecDeque::new() }
+        let session_id = publisher.session_id.clone();
+        Subscription { session_id, reader, journal, reread: VecDeque::new() }
     }
 }
 
@@ -211,6 +216,7 @@ impl EventBuffer {
 
 /// Receiver of the events of a session. Dropping it ends the subscription.
 pub struct Subscription {
+    session_id: SessionId,
     reader: Arc<EventBuffer>,
     journal: Arc<dyn JournalStore>,
     reread: VecDeque<Arc<Announcement>>,
@@ -255,6 +261,14 @@ impl Subscription {
         let read = self.journal.read(from, until).await;
         let records = read.unwrap_or_else(|error| {
             tracing::warn!(%error, from, until, "an observer lost events");
+            let message = format!(
+                "the records {from} to {until} of the journal could not be read back, so they are \
+                 missing here: {error}"
+            );
+            let (ts, session_id) = (0, self.session_id.clone());
+            let event = Event::Warning { message };
+            let fact = AnnouncedEvent::Ephemeral { ts, session_id, origin: None, event };
+            self.reread.push_back(Arc::new(Announcement { seq, fact }));
             Vec::new()
         });
         // A journal may return fewer records than requested; records that it does not have at all

@@ -63,6 +63,8 @@ pub(crate) struct Args {
     pub(crate) attached: bool,
     /// Bytes of text that the context budget leaves for the result.
     pub(crate) room_bytes: usize,
+    /// Note for the agent at the end of the result; `None` if there is none.
+    pub(crate) note: Option<String>,
     pub(crate) origin: Arc<Origin>,
     pub(crate) services: Arc<Services>,
     pub(crate) visible: Arc<[String]>,
@@ -112,6 +114,7 @@ impl Actor for ToolCallRun {
             question,
             attached,
             room_bytes,
+            note,
             origin,
             services,
             visible,
@@ -125,6 +128,7 @@ impl Actor for ToolCallRun {
             asked,
             attached,
             room_bytes,
+            note,
             services: Arc::clone(&services),
             origin: Arc::clone(&origin),
             call: call.clone(),

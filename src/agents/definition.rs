@@ -1,7 +1,7 @@
 //! Parser of one agent definition. Errors are reported with their location, and an invalid
 //! definition is rejected as a whole.
 
-use std::time::Duration;
+mod groups;
 
 use posse_actors::ports::Thinking;
 use posse_base::failure::{ErrorCode, Exit, Failure, did_you_mean, printable, printable_lines};
@@ -39,7 +39,7 @@ const OF_PROVIDERS: [&str; 11] = [
 ];
 
 /// Fields at the top level of a definition. Any other field is an error.
-const FIELDS: [&str; 19] = [
+const FIELDS: [&str; 20] = [
     "authority",
     "catalog",
     "defaultDecision",
@@ -51,6 +51,7 @@ const FIELDS: [&str; 19] = [
     "isolation",
     "limits",
     "mode",
+    "modes",
     "name",
     "permissions",
     "prompt",
@@ -149,7 +150,7 @@ impl<'a> DefinitionReader<'a> {
         }
         let mode = self.choice(&top, "mode", AgentMode::VARIANTS).unwrap_or(AgentMode::Subagent);
         let default_decision = self.choice(&top, "defaultDecision", AgentDecision::VARIANTS);
-        let authority = self.choice(&top, "authority", &["full", "read-only"]);
+        let authority = self.authority(&top, known);
         let agent = Agent {
             name: name.to_owned(),
             display_name: self.line(&top, "displayName"),
@@ -161,17 +162,18 @@ impl<'a> DefinitionReader<'a> {
             inherits_root: Self::inherits_root(&top),
             temperature: self.temperature(&top),
             thinking: self.choice(&top, "thinking", Thinking::ALL),
-            tools: self.tools(&top, known),
+            tools: self.tools(&top, known).within(authority.tools.as_deref()),
             skills: self.names(&top, "skills"),
-            read_only: authority == Some("read-only"),
-            rules: self.rules(&top, known),
-            default_decision,
+            read_only: authority.read_only,
+            rules: self.rules(&top, known).into_iter().chain(authority.rules).collect(),
+            default_decision: stricter(default_decision, authority.default_decision),
             delegation: self.delegation(&top, mode),
             catalog: self.catalog(&top),
             limits: self.limits(&top),
             isolated: self.choice(&top, "isolation", &["none", "worktree"]) == Some("worktree"),
             from_claude_code: false,
             prompt: self.prompt(&top),
+            uses: self.uses(&top, known),
         };
         self.check_project_restrictions(&agent);
         agent
@@ -236,8 +238,8 @@ impl<'a> DefinitionReader<'a> {
         let number = given.as_f64().or_else(|| given.as_str()?.parse().ok());
         let number = number.filter(|number| (0.0..=2.0).contains(number));
         if number.is_none() {
-            let fix = "write a number from 0 to 2";
-            self.error("temperature", "temperature is out of range", fix);
+            let (path, fix) = (top.at("temperature"), "write a number from 0 to 2");
+            self.error(&path, format!("{path} is out of range"), fix);
         }
         number
     }
@@ -296,16 +298,18 @@ impl<'a> DefinitionReader<'a> {
         let Some(given) = top.fields.and_then(|fields| fields.get("permissions")) else {
             return Vec::new();
         };
+        let path = top.at("permissions");
         let Value::Array(rules) = given else {
             let fix = "write [{ tool: bash, decision: deny }]";
-            self.error("permissions", "permissions is not a list of rules", fix);
+            self.error(&path, format!("{path} is not a list of rules"), fix);
             return Vec::new();
         };
         for (nth, rule) in rules.iter().enumerate() {
             for wrong in (known.check_rules)(std::slice::from_ref(rule)) {
-                let what = wrong.what.replace("permissions[0]", &format!("permissions[{nth}]"));
+                let at = format!("{path}[{nth}]");
+                let what = wrong.what.replace("permissions[0]", &at);
                 let fix = wrong.fix.unwrap_or_default();
-                self.error(&format!("permissions[{nth}]"), what, fix);
+                self.error(&at, what, fix);
             }
         }
         rules.clone()
@@ -352,11 +356,7 @@ impl<'a> DefinitionReader<'a> {
     fn limits(&mut self, top: &FieldGroup<'a>) -> Limits {
         let group = self.group(top, "limits");
         self.only(&group, &["maxDurationSeconds", "maxTurns"]);
-        let seconds = self.whole(&group, "maxDurationSeconds", 1, 7 * 24 * 3600);
-        Limits {
-            turns_max: self.whole(&group, "maxTurns", 1, 10_000),
-            duration_max: seconds.map(|seconds| Duration::from_secs(seconds.into())),
-        }
+        self.limit_fields(&group)
     }
 
     fn prompt(&mut self, top: &FieldGroup<'a>) -> String {
@@ -479,6 +479,16 @@ impl<'a> DefinitionReader<'a> {
         }
         chosen
     }
+}
+
+/// The stricter of two decisions; `None` if neither is set.
+fn stricter(one: Option<AgentDecision>, other: Option<AgentDecision>) -> Option<AgentDecision> {
+    let strictness = |decision: &AgentDecision| match decision {
+        AgentDecision::Allow => 0,
+        AgentDecision::Ask => 1,
+        AgentDecision::Deny => 2,
+    };
+    [one, other].into_iter().flatten().max_by_key(strictness)
 }
 
 /// `text` as one printable line.

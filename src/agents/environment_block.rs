@@ -28,6 +28,15 @@ pub struct EnvironmentBlock {
     pub git_branch: Option<String>,
     /// Description of the sandbox and network access of commands.
     pub sandbox: String,
+    /// Name of the agent.
+    pub agent: String,
+    /// Provider profile that the agent is configured to use. Like the model, it stays the same if
+    /// requests switch to a fallback, so that the prompt stays the same.
+    pub provider: String,
+    /// Model that the agent is configured to use.
+    pub model: String,
+    /// Names of the tools that the agent sees.
+    pub tools: Vec<String>,
 }
 
 impl EnvironmentBlock {
@@ -38,6 +47,11 @@ impl EnvironmentBlock {
             None => "not a repository".to_owned(),
         };
         let others = self.other_roots.join(", ");
+        let tools = self.tools.join(", ");
+        let model = match self.provider.as_str() {
+            "" => self.model.clone(),
+            provider => format!("{} (provider {provider})", self.model),
+        };
         let rows = [
             ("Working directory", self.cwd.as_str()),
             ("Also reachable", &others),
@@ -45,6 +59,9 @@ impl EnvironmentBlock {
             ("Shell", &self.shell),
             ("Git", &git),
             ("Sandbox", &self.sandbox),
+            ("Agent", &self.agent),
+            ("Model", &model),
+            ("Tools", &tools),
             ("Date", &self.date),
         ];
         for (label, value) in rows {

@@ -20,6 +20,7 @@ mod nested_instructions;
 mod prompts;
 mod roster;
 mod skills;
+mod uses;
 
 use std::fmt;
 use std::path::Path;
@@ -39,6 +40,7 @@ pub use skills::{
     Rights, SKILL_CATALOG_BYTES_MAX, Skill, SkillPlaces, Skills, TOOL as SKILL_TOOL,
     has_project_skills, project_skills, tool as skill_tool,
 };
+pub use uses::{AgentUse, AgentUses, UseSettings, UsedAgent};
 
 /// Tools of the built-in read-only agents.
 const LOOKING: [&str; 4] = ["read_file", "grep", "glob", "list_dir"];
@@ -92,6 +94,8 @@ pub struct Agent {
     /// True if the definition is an agent file of Claude Code.
     pub from_claude_code: bool,
     prompt: String,
+    /// Settings for each use of the agent, which narrow those above.
+    pub uses: AgentUses,
 }
 
 /// Source of an agent.
@@ -226,6 +230,21 @@ impl ToolSelection {
     pub fn sees(&self, tool: &ToolSpec) -> bool {
         let is_excluded = matches!(self, ToolSelection::AllBut(_)) && !self.names(&tool.name);
         !is_excluded && self.names(tool.annotations.visible_with.as_ref().unwrap_or(&tool.name))
+    }
+
+    /// The selection without tools that are not in `names`; `None`: the whole selection.
+    pub(crate) fn within(self, names: Option<&[String]>) -> ToolSelection {
+        match (self, names) {
+            (selection, None) => selection,
+            (ToolSelection::All, Some(names)) => ToolSelection::Only(names.to_vec()),
+            (ToolSelection::Only(seen), Some(names)) => {
+                ToolSelection::Only(seen.into_iter().filter(|name| names.contains(name)).collect())
+            }
+            (ToolSelection::AllBut(hidden), Some(names)) => {
+                let seen = names.iter().filter(|name| !hidden.contains(name));
+                ToolSelection::Only(seen.cloned().collect())
+            }
+        }
     }
 
     /// True if the selection contains the tool name `tool`.

@@ -17,7 +17,7 @@ use crate::definition::{DefinitionSource, define};
 use crate::folder::{self, AgentFile};
 use crate::front_matter::{self, Flaw};
 use crate::instructions::hidden;
-use crate::{Agent, AgentSource, built_in};
+use crate::{Agent, AgentMode, AgentSource, AgentUse, UsedAgent, built_in};
 
 /// Folders with agent files. A folder need not exist.
 #[derive(Debug, Clone, Default)]
@@ -291,6 +291,41 @@ impl Roster {
     /// Usable agent with this name; `None` if there is none.
     pub fn find(&self, name: &str) -> Option<&Agent> {
         self.agents.iter().find(|agent| agent.name == name)
+    }
+
+    /// The roster of a session in which `main` is the main agent, used as `used`: it has its settings
+    /// for this use, and all other agents those for subagents. An agent that cannot be a subagent
+    /// is not callable; `notices` names it and other warnings. Fails if `main` cannot be used so.
+    pub fn for_session(
+        mut self,
+        main: &str,
+        used: AgentUse,
+        notices: &mut Vec<String>,
+    ) -> Result<Roster, Failure> {
+        for agent in &mut self.agents {
+            let is_main = agent.name == main;
+            let used = if is_main { used } else { AgentUse::Subagent };
+            match agent.for_use(used) {
+                Ok(UsedAgent { agent: settled, warning }) => {
+                    // Agents that can only talk to the user are never subagents.
+                    let warning = warning.filter(|_| agent.mode != AgentMode::Primary);
+                    notices.extend(warning);
+                    *agent = settled;
+                }
+                Err(why) if is_main => {
+                    let what = format!("agent {why}");
+                    let fix = "enable it, or choose another agent with --agent";
+                    return Err(invalid(ErrorCode::AgentNotPrimary, what).fix(fix));
+                }
+                Err(why) => {
+                    if agent.delegation.callable {
+                        notices.push(format!("agent {why}; no agent can call it"));
+                    }
+                    agent.delegation.callable = false;
+                }
+            }
+        }
+        Ok(self)
     }
 
     /// Agents that `caller` may call.

@@ -216,6 +216,10 @@ fn builds_the_system_prompt() {
         shell: "/bin/bash".into(),
         git_branch: Some("main".into()),
         sandbox: "none: commands are not confined".into(),
+        agent: "build".into(),
+        provider: "local".into(),
+        model: "m-1".into(),
+        tools: vec!["bash".into(), "read_file".into()],
     };
     let instructions = Instructions {
         blocks: vec![Instruction {

@@ -60,6 +60,7 @@ pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failu
         settings: &loaded.settings,
         environment: &environment,
         asking: AnswerSource::Yes,
+        used: crate::agents::AgentUse::Task,
         dry_run: false,
         tape: None,
         keep: true,

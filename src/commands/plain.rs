@@ -136,6 +136,7 @@ impl frontend::Sessions for PlainSessions<'_> {
             settings,
             environment: self.environment,
             asking: self.asking,
+            used: crate::agents::AgentUse::Chat,
             dry_run: self.args.flags.dry_run,
             tape: tape.as_ref(),
             keep: !self.args.flags.no_transcript,

@@ -69,6 +69,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         settings,
         environment,
         asking,
+        used: crate::agents::AgentUse::Task,
         dry_run: args.flags.dry_run,
         tape: tape.as_ref(),
         keep: !args.flags.no_transcript,

@@ -81,6 +81,7 @@ fn sandbox(place: &WorkspaceContext, environment: &Environment) -> (bool, String
         settings: &place.loaded.settings,
         environment,
         asking: AnswerSource::Human,
+        used: crate::agents::AgentUse::Chat,
         dry_run: false,
         tape: None,
         keep: false,

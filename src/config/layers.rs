@@ -264,12 +264,7 @@ impl LayerReader {
                 self.notice(ErrorCode::VariableUnusable, text);
             }
             let Some(key) = schema::KEYS.iter().find(|key| key.variable == Some(name)) else {
-                if schema::was_variable(name) {
-                    let text = format!(
-                        "environment variable {name} sets nothing in this version; remove it"
-                    );
-                    self.notice(ErrorCode::ConfigUnknownKey, text);
-                } else if !variables::is_known(name) {
+                if !variables::is_known(name) {
                     let meant = nearest(name, schema::KEYS.iter().filter_map(|key| key.variable));
                     let hint =
                         meant.map_or_else(String::new, |meant| format!("; did you mean {meant}?"));

@@ -6,7 +6,7 @@ mod removed;
 use serde_json::{Value, json};
 
 pub(crate) use keys::KEYS;
-pub(crate) use removed::{was_key, was_variable};
+pub(crate) use removed::was_key;
 
 /// Latest version of the configuration format that this program knows.
 pub(crate) const VERSION: i64 = 1;

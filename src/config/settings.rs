@@ -328,6 +328,8 @@ pub struct DelegationSettings {
     pub context_tokens_max: u64,
     /// `context.subAgent.maxResultTokensToMain`: maximum tokens of a subagent's result.
     pub result_tokens_max: u64,
+    /// `context.main.maxDelegateResultTokens`: the same in the main conversation, if it is lower.
+    pub main_result_tokens_max: u64,
 }
 
 /// Context budgets of the main agent and of subagents.
@@ -360,6 +362,12 @@ pub struct ContextSize {
     /// `context.main.maxInlineToolResultTokens`, also for subagents: size up to which tool results
     /// are kept in full after a request was refused as too large.
     pub inline_result_tokens: Option<u64>,
+    /// `context.main.keepRawDelegateResults`: number of newest results of subagents that stay as they
+    /// are. `None` for subagents.
+    pub raw_delegate_results: Option<usize>,
+    /// `context.main.ledgerTargetTokens`: maximum size of the ledger of older results of subagents.
+    /// `None` for subagents.
+    pub ledger_tokens: Option<u64>,
 }
 
 /// An entry of `roles`. `None` if not set.
@@ -537,6 +545,7 @@ fn delegation(layers: &Layers) -> DelegationSettings {
         handoff_tokens_max: layers.read("context.subAgent.maxHandoffTokens"),
         context_tokens_max: layers.read("context.subAgent.maxDelegateContextTokens"),
         result_tokens_max: layers.read("context.subAgent.maxResultTokensToMain"),
+        main_result_tokens_max: layers.read("context.main.maxDelegateResultTokens"),
     }
 }
 
@@ -553,6 +562,8 @@ fn context_size(layers: &Layers, whose: &str) -> ContextSize {
         recent_turns_min: layers.read(&key("minRecentTurns")),
         summary_tokens: layers.read(&key("summaryTargetTokens")),
         inline_result_tokens: layers.read("context.main.maxInlineToolResultTokens"),
+        raw_delegate_results: layers.read(&key("keepRawDelegateResults")),
+        ledger_tokens: layers.read(&key("ledgerTargetTokens")),
     }
 }
 

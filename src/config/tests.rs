@@ -94,7 +94,10 @@ fn defaults_apply_without_files() {
     agentMode = "single-agent"  (built in)
     context.main.compactAtRatio = 0.7  (built in)
     context.main.compression = "deterministic"  (built in)
+    context.main.keepRawDelegateResults = 2  (built in)
+    context.main.ledgerTargetTokens = 1200  (built in)
     context.main.maxContextTokens = "auto"  (built in)
+    context.main.maxDelegateResultTokens = 1000  (built in)
     context.main.maxInlineToolResultTokens = 2000  (built in)
     context.main.minRecentTurns = 2  (built in)
     context.main.recentTurns = 6  (built in)
@@ -169,7 +172,10 @@ fn layers_override_value_by_value() {
     agentMode = "single-agent"  (built in)
     context.main.compactAtRatio = 0.7  (built in)
     context.main.compression = "deterministic"  (built in)
+    context.main.keepRawDelegateResults = 2  (built in)
+    context.main.ledgerTargetTokens = 1200  (built in)
     context.main.maxContextTokens = "auto"  (built in)
+    context.main.maxDelegateResultTokens = 1000  (built in)
     context.main.maxInlineToolResultTokens = 2000  (built in)
     context.main.minRecentTurns = 2  (built in)
     context.main.recentTurns = 6  (built in)
@@ -733,13 +739,6 @@ fn settings_that_earlier_versions_accepted_without_effect_are_named() {
 }"#,
     );
     insta::assert_snapshot!(place.failures());
-    let place = ConfigFolders::new().variable("POSSE_MAIN_KEEP_RAW_DELEGATE_RESULTS", "3");
-    let loaded = place.load().unwrap();
-    assert_eq!(
-        place.notices(&loaded),
-        "warning[CFG002]: environment variable POSSE_MAIN_KEEP_RAW_DELEGATE_RESULTS sets nothing in \
-         this version; remove it"
-    );
 }
 
 #[test]

@@ -339,6 +339,7 @@ mod tests {
             request_id: QuestionId::new("q1"),
             call_id: CallId::new("c1"),
             tool: "bash".to_owned(),
+            target: posse_actors::event::PermissionTarget::default(),
             summary: "bash echo hi".to_owned(),
             detail: detail.to_owned(),
             reason: "bash asks".to_owned(),

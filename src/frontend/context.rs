@@ -124,6 +124,7 @@ pub fn compacted(event: &Event) -> Option<String> {
     let why = match cause {
         Some(CompactionCause::Overflow) => " after the provider rejected its size",
         Some(CompactionCause::Threshold) => " to stay within its budget",
+        Some(CompactionCause::Delegates) => " by a ledger of older results of agents",
         _ => "",
     };
     let by = summarised_by.as_deref().map(|model| format!(", summarised by {model}"));

@@ -167,6 +167,7 @@ mod tests {
             provider: "local".to_owned(),
             task: task.to_owned(),
             background,
+            brief: false,
             workplace: None,
         }
     }

@@ -115,7 +115,7 @@ impl Checkpoint {
 /// its format or fold has another version. The journal is not examined.
 fn read_line<R: DeserializeOwned>(dir: &Path) -> Option<(CheckpointLine<Vec<RecordId>, R>, Mark)> {
     let mut bytes = Vec::new();
-    let limit = BYTES_MAX as u64 + 1;
+    let limit = (BYTES_MAX + format::SUFFIX_LEN) as u64;
     open_to_read(&dir.join(NAME)).ok()?.take(limit).read_to_end(&mut bytes).ok()?;
     let (body, claimed) = format::split(&bytes)?;
     let line: CheckpointLine<Vec<RecordId>, R> = serde_json::from_slice(&bytes).ok()?;

@@ -58,12 +58,14 @@ pub fn export(
             ended(written, out, Exit::Done)?;
         }
         Some(file) => {
-            let written = create(file).and_then(|file| {
-                let mut file = BufWriter::new(file);
-                write(&mut file)?;
-                file.flush()
-            });
-            written.map_err(|error| unwritable(file, &error))?;
+            let created = create(file).map_err(|error| unwritable(file, &error))?;
+            let mut document = BufWriter::new(created);
+            let written = write(&mut document).and_then(|()| document.flush());
+            written.map_err(|error| {
+                // A part of a document is of no use, and would prevent the next attempt.
+                std::fs::remove_file(file).ok();
+                unwritable(file, &error)
+            })?;
         }
     }
     match problem {

@@ -169,6 +169,8 @@ pub(crate) fn run(queue: &BatchQueue, turn: &Mutex<WriterTurn>, generation: u64,
                 failed = Some(error.to_string());
             }
             group.finish(&result, tail.scarce);
+            // A vector keeps at least the capacity for its content.
+            buffer.clear();
             buffer.shrink_to(BUFFER_KEPT);
         }
     }

@@ -5,7 +5,9 @@
 //! agent itself only.
 
 use posse_actors::event::{Grant, Scope};
-use posse_actors::ports::{Action, Operation, PermissionQuestion, Verdict};
+use posse_actors::ports::{
+    Access, Action, Operation, PermissionQuestion, Situation, ToolAnnotations, Verdict,
+};
 use posse_base::failure::Failure;
 use serde_json::Value;
 
@@ -54,7 +56,58 @@ pub(super) fn is_invocation(action: &Action) -> bool {
     !action.operations.is_empty() && action.operations.iter().all(invokes)
 }
 
+/// Name under which rules know the tool that reads the files of a reference.
+const READER: &str = "read_file";
+
+/// Splits an action that starts an agent and reads files for it into the start and the reads, as an
+/// action of the tool that reads files. `None` for other actions.
+pub(super) fn with_references(action: &Action) -> Option<(Action, Action)> {
+    let (invocation, reads) = action.operations.split_first()?;
+    let is_read = |one: &Operation| matches!(one, Operation::Read { .. });
+    let splits = matches!(invocation, Operation::Invoke { .. })
+        && !reads.is_empty()
+        && reads.iter().all(is_read);
+    splits.then(|| {
+        let with = |tool: &str, operations: Vec<Operation>| Action {
+            tool: tool.to_owned(),
+            operations,
+            ..action.clone()
+        };
+        (with(&action.tool, vec![invocation.clone()]), with(READER, reads.to_vec()))
+    })
+}
+
 impl RulePolicy {
+    /// Judges the start of an agent and the reads of its references: the stricter decision counts.
+    /// An answer to a permission request about the reads applies to this call only.
+    pub(super) fn judge_references(
+        &self,
+        invocation: &Action,
+        reads: &Action,
+        situation: &Situation<'_>,
+    ) -> Verdict {
+        let annotations = ToolAnnotations::new(Access::Read).in_rules("Read").opening_file();
+        let reading = Situation { tool: &annotations, ..*situation };
+        let started = self.judge_here(invocation, situation);
+        match (self.judge_here(reads, &reading), started) {
+            (denied @ Verdict::Deny { .. }, _) | (_, denied @ Verdict::Deny { .. }) => denied,
+            (Verdict::Allow(_), started) => started,
+            (Verdict::Ask(question), Verdict::Allow(_)) => Verdict::Ask(PermissionQuestion {
+                scopes: vec![Scope::Once],
+                grant: None,
+                ..question
+            }),
+            (Verdict::Ask(question), Verdict::Ask(start)) => Verdict::Ask(PermissionQuestion {
+                reason: format!("{}; {}", question.reason, start.reason),
+                scopes: vec![Scope::Once],
+                grant: None,
+                yes_covers: question.yes_covers && start.yes_covers,
+                rule: None,
+                confinement: start.confinement,
+            }),
+        }
+    }
+
     /// Decides about starting an agent by its entry in `invocations`; a grant for the agent and its
     /// provider answers `ask`. The calls of that agent are judged one by one later. `None` unless
     /// the action is exactly the start of one agent.

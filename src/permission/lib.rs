@@ -228,6 +228,9 @@ impl Policy for RulePolicy {
 
 impl RulePolicy {
     fn judge_here(&self, action: &Action, situation: &Situation<'_>) -> Verdict {
+        if let Some((invocation, reads)) = agents::with_references(action) {
+            return self.judge_references(&invocation, &reads, situation);
+        }
         let scripts = action
             .operations
             .iter()

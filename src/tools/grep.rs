@@ -184,7 +184,7 @@ fn search(payload: &GrepPayload, stop: &Stop) -> SearchResult {
         Ok(file) => search::file(PathBuf::new(), file.into(), query, matches_max, stop),
         Err(error) => {
             tracing::debug!(%error, "no descriptor for a search");
-            SearchResult { is_cut: true, ..SearchResult::default() }
+            SearchResult { is_cut: true, is_unopened: true, ..SearchResult::default() }
         }
     }
 }
@@ -214,7 +214,14 @@ fn report(payload: &GrepPayload, found: &SearchResult, bytes_max: usize) -> Tool
             "[{matches} matches shown, there may be more: offset={next}, or narrow it]"
         );
     } else if is_cut {
-        text.push_str(" so far; the search ran out of time: narrow it with path or glob");
+        text.push_str(if is_full {
+            "; the next match is longer than a result may be: narrow it, or read the file"
+        } else if found.is_unopened {
+            " so far; the file could not be opened for the search"
+        } else {
+            " so far; the search ended early because of its time limit or the number of files: \
+             narrow it with path or glob"
+        });
     }
     if found.secrets > 0 {
         let line_end = if text.ends_with('\n') { "" } else { "\n" };

@@ -6,7 +6,7 @@ use crossterm::event::KeyEvent;
 use posse_actors::conversation::{
     AssistantMessage, CallId, ContentPart, InvocationId, QuestionId, StopReason, Usage,
 };
-use posse_actors::event::{Event, Origin, SandboxTier, Scope};
+use posse_actors::event::{Event, Origin, PermissionTarget, SandboxTier, Scope};
 use posse_frontend::SelectionSources;
 use serde_json::{Value, json};
 
@@ -58,7 +58,6 @@ impl TestScreen {
             provider: "anthropic".to_owned(),
             model: "large-5".to_owned(),
             tools: Vec::new(),
-            after: None,
         });
         stage.happens(Event::UserMessage {
             content: vec![ContentPart::text(
@@ -232,6 +231,7 @@ pub(crate) fn origin(id: &str, parent: Option<&str>, path: &str) -> Origin {
 
 pub(crate) fn question(id: &str, detail: &str) -> Event {
     Event::PermissionRequested {
+        target: PermissionTarget::default(),
         request_id: QuestionId::new(id),
         call_id: CallId::new(format!("call-{id}")),
         tool: "bash".to_owned(),

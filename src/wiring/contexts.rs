@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use posse_actors::context::{ContextBudget, ContextSettings};
+use posse_actors::context::{ContextBudget, ContextSettings, LedgerBudget};
 use posse_actors::ports::{Abilities, Fallback, Provider, ProviderInfo};
 
 use crate::config::{ContextSize, Environment, Settings};
@@ -28,6 +28,10 @@ pub(crate) fn budget(size: &ContextSize, usual: &ContextBudget) -> ContextBudget
         recent_turns_min: fewest.min(recent_turns),
         inline_result_tokens: size.inline_result_tokens.unwrap_or(usual.inline_result_tokens),
         compacts: !size.never_compacts,
+        ledger: usual.ledger.map(|usual| LedgerBudget {
+            raw_results: size.raw_delegate_results.unwrap_or(usual.raw_results),
+            tokens: size.ledger_tokens.unwrap_or(usual.tokens),
+        }),
     }
 }
 
@@ -86,10 +90,13 @@ mod tests {
             recent_turns: Some(1),
             never_compacts: true,
             compact_at: Some(0.5),
+            raw_delegate_results: Some(5),
             ..ContextSize::default()
         };
         let own = budget(&own, &main);
         assert_eq!((own.recent_turns, own.recent_turns_min, own.compacts), (1, 1, false));
+        assert_eq!(own.ledger, Some(LedgerBudget { raw_results: 5, tokens: 1200 }));
+        assert_eq!(budget(&ContextSize::default(), &ContextBudget::child()).ledger, None);
         assert_eq!((own.summary_tokens, own.threshold(None, 0)), (1000, 2000));
     }
 }

@@ -19,7 +19,9 @@ use secrecy::SecretString;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-use crate::agents::{self, Agent, EnvironmentBlock, Instructions, Roster, SKILL_TOOL, Skills};
+use crate::agents::{
+    self, Agent, AgentUse, EnvironmentBlock, Instructions, Roster, SKILL_TOOL, Skills,
+};
 use crate::attach;
 use crate::config::{Dirs, Environment, Settings};
 use crate::failure::{ErrorCode, Exit, Failure};
@@ -73,6 +75,8 @@ pub struct Setup<'a> {
     pub environment: &'a Environment,
     /// Source of answers to permission requests.
     pub asking: AnswerSource,
+    /// Use of the main agent: a conversation or a single task.
+    pub used: AgentUse,
     /// True if tools only describe their effects.
     pub dry_run: bool,
     /// Cassette that records model replies (`--record`). `None`: nothing is recorded.
@@ -140,8 +144,9 @@ pub(crate) fn assemble_in(
     let specs: Vec<ToolSpec> = builtin.iter().map(|tool| tool.spec().clone()).collect();
     let known: Vec<String> = specs.iter().map(|spec| spec.name.clone()).collect();
     let roster = known_agents(setup, &known, notices);
+    let roster = roster.for_session(&settings.default_agent, setup.used, notices)?;
     let agent = roster.choose(&settings.default_agent)?;
-    let prompts = Prompts::read(setup, &space, notices);
+    let prompts = Prompts::read(setup, &space, model.info(), notices);
     let (toolbox, worktrees) = session_tools(kept, setup, &space, builtin, &prompts, &roster);
     let seen = specs.iter().filter(|spec| agent.tools.sees(spec));
     let mut names: Vec<String> = seen.map(|spec| spec.name.clone()).collect();
@@ -150,6 +155,8 @@ pub(crate) fn assemble_in(
     let delegation =
         delegation(&models, agent, &specs, &roster, &prompts, worktrees, &policy_settings);
     let delegation = delegation?;
+    let mut shown = names.clone();
+    shown.extend(delegation.iter().flat_map(subagents::tools));
     let told = prompts.instructions.blocks.iter().map(|block| block.text.len()).sum();
     let context = contexts::settings(settings, setup.environment, setup.cwd, told, wrap);
     let context = context?;
@@ -170,7 +177,7 @@ pub(crate) fn assemble_in(
     };
     let session = SessionSettings {
         posse: env!("CARGO_PKG_VERSION").to_owned(),
-        system_prompt: prompts.of(agent, &roster, settings.multi_agent),
+        system_prompt: prompts.of(agent, &roster, settings.multi_agent, Some((None, &shown))),
         tools: names,
         options: RequestOptions {
             stream: settings.streaming,
@@ -180,7 +187,7 @@ pub(crate) fn assemble_in(
         },
         asking: setup.asking,
         tier: space.tier,
-        limits: limits(settings),
+        limits: limits_of(agent, limits(settings)),
         instructions: prompts.digest(agent, &roster, settings.multi_agent),
         price: Some(price),
         budget,
@@ -411,14 +418,31 @@ fn known_agents(setup: &Setup<'_>, tools: &[String], notices: &mut Vec<String>) 
 #[derive(Clone)]
 pub(crate) struct Prompts {
     environment: EnvironmentBlock,
+    /// Provider and model of the main agent.
+    main: ProviderInfo,
     instructions: Instructions,
     pub(crate) skills: Arc<Skills>,
 }
 
 impl Prompts {
     /// System prompt of `agent`. With `multi_agent`, it lists the agents that `agent` can call.
-    pub(crate) fn of(&self, agent: &Agent, roster: &Roster, multi_agent: bool) -> String {
-        let mut prompt = agents::system_prompt(agent, &self.environment, &self.instructions);
+    /// `uses`: its own provider (`None`: that of the main agent) and the names of its tools, which the
+    /// prompt names; `None` leaves them out.
+    pub(crate) fn of(
+        &self,
+        agent: &Agent,
+        roster: &Roster,
+        multi_agent: bool,
+        uses: Option<(Option<&ProviderInfo>, &[String])>,
+    ) -> String {
+        let mut environment = self.environment.clone();
+        if let Some((own, tools)) = uses {
+            let ProviderInfo { profile, model, .. } = own.unwrap_or(&self.main).clone();
+            (environment.provider, environment.model) = (profile, model);
+            environment.agent.clone_from(&agent.name);
+            environment.tools = tools.to_vec();
+        }
+        let mut prompt = agents::system_prompt(agent, &environment, &self.instructions);
         if multi_agent {
             prompt.push_str(&agents::catalog(roster, agent, agents::CATALOG_BYTES_MAX));
         }
@@ -432,9 +456,14 @@ impl Prompts {
         let environment =
             EnvironmentBlock { cwd, other_roots: Vec::new(), ..self.environment.clone() };
         let there = Prompts { environment, ..self.clone() };
-        let named = subagents.iter().filter_map(|subagent| roster.find(&subagent.name));
-        // A subagent there cannot call agents.
-        named.map(|agent| (agent.name.clone(), there.of(agent, roster, false))).collect()
+        let named = subagents.iter().filter_map(|one| Some((one, roster.find(&one.name)?)));
+        let prompt = |(subagent, agent): (&Subagent, &Agent)| {
+            let own = subagent.provider.as_ref().map(|provider| provider.info());
+            let uses = Some((own.as_ref(), subagent.tools.as_slice()));
+            // A subagent there cannot call agents.
+            (agent.name.clone(), there.of(agent, roster, false, uses))
+        };
+        named.map(prompt).collect()
     }
 
     /// The list of skills that `agent` sees, as text; empty if it sees none.
@@ -442,16 +471,22 @@ impl Prompts {
         self.skills.catalog(agents::SKILL_CATALOG_BYTES_MAX, |name| agent.sees_skill(name))
     }
 
-    /// Hash of the system prompt of `agent`, without the date and the git branch: 16 hex digits.
+    /// Hash of the system prompt of `agent`, without the date, the git branch, and the provider, model
+    /// and tools of the agent: 16 hex digits.
     fn digest(&self, agent: &Agent, roster: &Roster, multi_agent: bool) -> String {
         let environment =
             EnvironmentBlock { date: String::new(), git_branch: None, ..self.environment.clone() };
         let lasting = Prompts { environment, ..self.clone() };
-        let digest = Sha256::digest(lasting.of(agent, roster, multi_agent).as_bytes());
+        let digest = Sha256::digest(lasting.of(agent, roster, multi_agent, None).as_bytes());
         hex(&digest[..DIGEST_BYTES])
     }
 
-    fn read(setup: &Setup<'_>, space: &ConfinedWorkspace, notices: &mut Vec<String>) -> Prompts {
+    fn read(
+        setup: &Setup<'_>,
+        space: &ConfinedWorkspace,
+        main: ProviderInfo,
+        notices: &mut Vec<String>,
+    ) -> Prompts {
         let root = project::root_of(setup.cwd);
         let user = setup.dirs.config.join("AGENTS.md");
         let instructions = Instructions::read(&user, &root, setup.cwd);
@@ -464,10 +499,11 @@ impl Prompts {
             shell: "bash".to_owned(),
             git_branch: agents::git_branch(&root),
             sandbox: confinement::briefing(&space.tier, &setup.settings.sandbox, setup.asking),
+            ..EnvironmentBlock::default()
         };
         let skills = skills::load(setup.cwd, setup.dirs, setup.settings, setup.environment);
         notices.extend(skills::summary(&skills));
-        Prompts { environment, instructions, skills: Arc::new(skills) }
+        Prompts { environment, main, instructions, skills: Arc::new(skills) }
     }
 }
 
@@ -616,6 +652,16 @@ fn policy_settings(
         sandbox_off_given: sandbox.mode == "off",
         secrets_in_reach: space.may_expose_secrets(&kept.dir),
         relocated: None,
+    }
+}
+
+/// `limits` with those of the main agent `agent`, where these are lower.
+fn limits_of(agent: &Agent, limits: Limits) -> Limits {
+    let agents::Limits { turns_max, duration_max } = agent.limits;
+    Limits {
+        turns_max: turns_max.map_or(limits.turns_max, |max| max.min(limits.turns_max)),
+        duration_max: [duration_max, limits.duration_max].into_iter().flatten().min(),
+        ..limits
     }
 }
 

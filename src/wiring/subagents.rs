@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use posse_actors::delegation::{Caps, Delegation, Subagent, TOOLS};
+use posse_actors::delegation::{Caps, DIFF, Delegation, MERGE, Subagent, TOOLS};
 use posse_actors::governor::GovernorLimits;
 use posse_actors::ports::{Provider, Thinking, ToolSpec};
 
@@ -149,6 +149,13 @@ pub(crate) fn thinking(agent: &Agent, settings: &Settings) -> Option<Thinking> {
     agent.thinking.or_else(|| roles::thinking(&agent.name, settings))
 }
 
+/// Names of the tools for delegation that the main agent sees with the settings `delegation`.
+pub(crate) fn tools(delegation: &Delegation) -> Vec<String> {
+    let isolates = delegation.workplaces.is_some();
+    let seen = TOOLS.into_iter().filter(|name| isolates || ![DIFF, MERGE].contains(name));
+    seen.map(str::to_owned).collect()
+}
+
 /// Settings of delegation, with all callable agents. `None` in single-agent mode, or if `main` can
 /// call no agent. Agents select from `tools`. `way` creates the provider of a profile, `served`
 /// that of an agent without one; `None`: the provider of the main agent.
@@ -189,10 +196,14 @@ pub(crate) fn delegation(
         let price = provider.as_ref().map(|provider| price(settings, &provider.info()));
         let skilled = agent.sees_any_skill(&prompts.skills).then_some(SKILL_TOOL);
         let seen = tools.iter().filter(|tool| agent.tools.sees(tool));
+        let seen = seen.map(|tool| tool.name.as_str()).chain(skilled);
+        let seen: Vec<String> = seen.map(str::to_owned).collect();
+        let info = provider.as_ref().map(|provider| provider.info());
+        let uses = Some((info.as_ref(), seen.as_slice()));
         subagents.push(Subagent {
             name: agent.name.clone(),
-            system_prompt: prompts.of(agent, roster, bounds.depth_max > 1),
-            tools: seen.map(|tool| tool.name.as_str()).chain(skilled).map(str::to_owned).collect(),
+            system_prompt: prompts.of(agent, roster, bounds.depth_max > 1, uses),
+            tools: seen,
             provider,
             thinking: thinking(agent, settings),
             temperature: agent.temperature,
@@ -220,6 +231,7 @@ pub(crate) fn delegation(
             handoff_bytes_max: bytes(bounds.handoff_tokens_max),
             context_bytes_max: bytes(bounds.context_tokens_max),
             answer_bytes_max: bytes(bounds.result_tokens_max),
+            main_answer_bytes_max: bytes(bounds.main_result_tokens_max),
         },
         turns_max: bounds.turns_max.unwrap_or(u32::MAX),
         remembers: bounds.remembers,

@@ -596,3 +596,34 @@ fn claude_code_agents_need_trust_and_never_widen_authority() {
     machine.write(".claude/agents/finder.md", FINDER.replace("Grep", "Write"));
     assert!(!names(&listed(&machine, &[]).0).contains(&"finder"));
 }
+
+#[test]
+fn settings_of_a_use_reach_the_model() {
+    let definition = "---\ndescription: Works.\nmode: all\ntools: [read_file, grep, bash]\n\
+        delegation: { canDelegate: true }\nmodes:\n  chat: { prompt: { append: In a chat. } }\n\
+        \x20 task:\n    temperature: 0.25\n    tools: [read_file]\n    limits: { maxTurns: 2 }\n    prompt: { append: In a task. }\n---\n\nWork.\n";
+    let helper = "---\ndescription: Helps.\ntools: [read_file, grep]\nmodes:\n  chat: { tools: [grep], prompt: { append: In a chat. } }\n---\n\nHelp.\n";
+    let server = ModelServer::start(vec![
+        calls(&[delegates("helper", "look")]),
+        says("found"),
+        calls(&[("read_file", json!({"path": "a.txt"}))]),
+    ]);
+    let machine = Machine::configured(&server, &json!({"agentMode": "multi-agent"}), &json!({}));
+    user_agent(&machine, "hand.md", definition);
+    user_agent(&machine, "helper.md", helper);
+    machine.write("a.txt", "one\n");
+    let ended = machine.posse(&["run", "--yes", "--agent", "hand", "look"]);
+    assert!(ended.stderr.contains("modes.subagent is missing"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("the limit of 2 model replies"), "{}", ended.stderr);
+    let requests = server.requests();
+    assert_eq!(requests.len(), 3, "the third reply was the last that it may have");
+    let prompt = |nth: usize| text_of(&requests[nth]["messages"][0]["content"]);
+    assert!(prompt(0).starts_with("Work.\n\nIn a task.") && !prompt(0).contains("In a chat."));
+    assert_eq!(requests[0]["temperature"], 0.25);
+    assert!(tool_names(&requests[0]).contains(&"read_file"));
+    assert!(!tool_names(&requests[0]).contains(&"bash"), "{:?}", tool_names(&requests[0]));
+    // A subagent without settings of its own has those for a conversation.
+    assert!(prompt(1).starts_with("Help.\n\nIn a chat."), "{}", prompt(1));
+    assert_eq!(tool_names(&requests[1]), ["grep"]);
+    machine.verify();
+}

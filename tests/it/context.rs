@@ -362,35 +362,182 @@ fn title_role_names_the_session_in_lists() {
     machine.verify();
 }
 
-#[test]
-fn requests_stay_within_the_context_budget_with_a_large_file_and_a_large_output() {
-    let budget = 20_000;
+/// A session whose requests must stay within their budgets.
+struct BoundedSession {
+    name: &'static str,
+    settings: Value,
+    /// Budgets in tokens of the main agent and of subagents.
+    budgets: [usize; 2],
+    /// Number of requests of the main agent and of subagents.
+    requests: [usize; 2],
+    answers: Vec<ModelAnswer>,
+}
+
+fn reads_files(paths: &[&str]) -> ModelAnswer {
+    let calls_of: Vec<(&str, Value)> =
+        paths.iter().map(|path| ("read_file", json!({"path": path, "limit": 5000}))).collect();
+    calls(&calls_of)
+}
+
+fn bounded_sessions() -> Vec<BoundedSession> {
+    let main = |tokens: usize| json!({"context": {"main": {"maxContextTokens": tokens}}});
+    let both = |main: usize, sub: usize| {
+        json!({
+            "agentMode": "multi-agent",
+            "context": {
+                "main": {"maxContextTokens": main}, "subAgent": {"maxContextTokens": sub},
+            },
+        })
+    };
     let several = ["big.txt", "other.txt", "third.txt"];
-    let several = several.map(|path| ("read_file", json!({"path": path, "limit": 5000})));
-    let server = ModelServer::start(vec![
-        calls(&[("read_file", json!({"path": "big.txt", "limit": 5000}))]),
-        calls(&[("read_file", json!({"path": "big.txt", "offset": 1500, "limit": 5000}))]),
-        calls(&several),
-        calls(&[("bash", json!({"command": "cat big.txt"}))]),
-        calls(&several),
-        says("done"),
-    ]);
-    let settings = json!({"context": {"main": {"maxContextTokens": budget}}});
-    let machine = Machine::configured(&server, &settings, &json!({}));
-    let text = "one line of a long file, and none of them matters much\n".repeat(6000);
-    for name in ["big.txt", "other.txt", "third.txt"] {
-        machine.write(name, &text);
+    let explore = |more: Value| {
+        let mut task = json!({"agent": "explore", "task": "Look at all of it."});
+        task.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        ("delegate_agent", task)
+    };
+    let long = "It is as it is. ".repeat(2000);
+    vec![
+        BoundedSession {
+            name: "a large file and a large output",
+            settings: main(20_000),
+            budgets: [20_000, 0],
+            requests: [6, 0],
+            answers: vec![
+                reads_files(&["big.txt"]),
+                calls(&[("read_file", json!({"path": "big.txt", "offset": 1500, "limit": 5000}))]),
+                reads_files(&several),
+                calls(&[("bash", json!({"command": "cat big.txt"}))]),
+                reads_files(&several),
+                says("done"),
+            ],
+        },
+        BoundedSession {
+            name: "many results",
+            settings: main(14_000),
+            budgets: [14_000, 0],
+            requests: [6, 0],
+            answers: (0..5)
+                .map(|_| reads_files(&[several, several, several].concat()))
+                .chain([says("done")])
+                .collect(),
+        },
+        BoundedSession {
+            name: "images",
+            settings: main(16_000),
+            budgets: [16_000, 0],
+            requests: [9, 0],
+            answers: (0..8)
+                .map(|_| reads_files(&["dot.png", "dot2.png"]))
+                .chain([says("done")])
+                .collect(),
+        },
+        BoundedSession {
+            name: "a small known window",
+            settings: json!({"models": {"scripted-1": {"contextWindow": 12_000}}}),
+            budgets: [9_000, 0],
+            requests: [5, 0],
+            answers: (0..4)
+                .map(|nth| reads_files(&several[..=nth % 3]))
+                .chain([says("done")])
+                .collect(),
+        },
+        BoundedSession {
+            name: "subagents with large files, references and answers",
+            settings: both(16_000, 8_000),
+            budgets: [16_000, 8_000],
+            requests: [4, 8],
+            answers: vec![
+                calls(&[explore(json!({"contextRefs": several}))]),
+                reads_files(&several),
+                reads_files(&["big.txt"]),
+                says(&long),
+                calls(&[explore(json!({"context": long}))]),
+                reads_files(&["dot.png"]),
+                reads_files(&several),
+                says(&long),
+                calls(&[explore(json!({"contextRefs": ["big.txt"], "returnMode": "brief"}))]),
+                reads_files(&several),
+                says(&long),
+                says("done"),
+            ],
+        },
+    ]
+}
+
+/// Estimated tokens of a request, as in the kernel: four bytes of text are a token, and an image is
+/// 1,600.
+fn tokens_of(request: &Value) -> usize {
+    let mut images = 0;
+    let mut text = request.clone();
+    for message in text["messages"].as_array_mut().unwrap() {
+        for part in message["content"].as_array_mut().into_iter().flatten() {
+            if part["type"] == "image_url" {
+                images += 1;
+                *part = Value::Null;
+            }
+        }
     }
-    let (ended, events) = machine.stream(&["--yes", "--sandbox", "off", "-p", "look"]);
+    text.to_string().len() / 4 + images * 1600
+}
+
+#[test]
+fn requests_stay_within_their_context_budgets() {
+    for session in bounded_sessions() {
+        let BoundedSession { name, settings, budgets, requests, answers } = session;
+        let server = ModelServer::start(answers);
+        let machine = Machine::configured(&server, &settings, &json!({}));
+        let text = "one line of a long file, and none of them matters much\n".repeat(6000);
+        for file in ["big.txt", "other.txt", "third.txt"] {
+            machine.write(file, &text);
+        }
+        for file in ["dot.png", "dot2.png"] {
+            machine.write(file, crate::files::picture(40, 30, image::ImageFormat::Png));
+        }
+        let (ended, events) = machine.stream(&["--yes", "--sandbox", "off", "-p", "look"]);
+        ended.assert_code(0);
+        let is_main = |request: &&Value| {
+            let system = request["messages"][0]["content"].to_string();
+            !system.contains("Agent: explore")
+        };
+        let sent = server.requests();
+        let (main, children): (Vec<&Value>, Vec<&Value>) = sent.iter().partition(is_main);
+        for (sent, count, budget) in
+            [(main, requests[0], budgets[0]), (children, requests[1], budgets[1])]
+        {
+            let sizes: Vec<usize> = sent.into_iter().map(tokens_of).collect();
+            assert_eq!(sizes.len(), count, "{name}: {sizes:?}");
+            assert!(sizes.iter().all(|size| *size <= budget + budget / 20), "{name}: {sizes:?}");
+            assert!(count == 0 || sizes.iter().any(|size| *size > budget / 2), "{name}: {sizes:?}");
+        }
+        if name == "a large file and a large output" {
+            // A page that is shorter than requested names the next line.
+            let first = events.iter().find(|event| event["type"] == "tool.completed").unwrap();
+            assert!(first["content"].to_string().contains("offset"), "{first}");
+            assert!(events.iter().any(|event| event["type"] == "context.compacted"));
+        }
+        machine.verify();
+    }
+}
+
+#[test]
+fn agent_and_user_are_told_once_that_the_context_is_nearly_full() {
+    let read = |nth: usize| calls(&[("read_file", json!({"path": format!("f{nth}.txt")}))]);
+    let mut answers: Vec<ModelAnswer> = (0..5).map(read).collect();
+    answers.push(says("done"));
+    let server = ModelServer::start(answers);
+    let settings = json!({"context": {"main": {
+        "maxContextTokens": 10_000, "compression": "none",
+    }}});
+    let machine = Machine::configured(&server, &settings, &json!({}));
+    put_files(&machine, 5);
+    let (ended, events) = machine.stream(&["--yes", "-p", "look"]);
     ended.assert_code(0);
-    // The same estimate as in the kernel: four bytes of text are a token.
-    let sizes: Vec<usize> =
-        server.requests().iter().map(|request| request.to_string().len() / 4).collect();
-    assert_eq!(sizes.len(), 6, "{sizes:?}");
-    assert!(sizes.iter().all(|size| *size <= budget + budget / 20), "{sizes:?}");
-    assert!(sizes.iter().any(|size| *size > budget / 2), "{sizes:?}");
-    // A page that is shorter than requested names the next line.
-    let first = events.iter().find(|event| event["type"] == "tool.completed").unwrap();
-    assert!(first["content"].to_string().contains("offset"), "{first}");
-    assert!(events.iter().any(|event| event["type"] == "context.compacted"));
+    let last = server.requests().pop().unwrap()["messages"].to_string();
+    assert_eq!(last.matches("[From posse: the context is ").count(), 1, "{last}");
+    let warned = |event: &&Value| {
+        event["type"] == "warning"
+            && event["message"].as_str().unwrap().starts_with("the context of build is ")
+    };
+    assert_eq!(events.iter().filter(warned).count(), 1, "{events:#?}");
+    machine.verify();
 }

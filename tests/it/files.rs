@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::model_server::{ModelServer, calls, says, text_of};
 use crate::posse::Machine;
 
-fn picture(width: u32, height: u32, format: ImageFormat) -> Vec<u8> {
+pub(crate) fn picture(width: u32, height: u32, format: ImageFormat) -> Vec<u8> {
     let mut bytes = Cursor::new(Vec::new());
     let picture = DynamicImage::ImageRgb8(RgbImage::new(width, height));
     picture.write_to(&mut bytes, format).unwrap();

@@ -18,6 +18,8 @@ mod byte_server;
 mod turns;
 // Agents as files and as colleagues.
 mod agents;
+// What one agent hands over to another.
+mod handoff;
 // Asked, allowed and denied actions.
 mod permission;
 // Programs that are asked, and secrets that are hidden.

@@ -750,12 +750,25 @@ fn the_glossary_names_identifiers_that_exist() {
 }
 
 /// Places outside of the tools where the text of a tool's name is allowed, and why.
-const TOOL_NAMES: [(&str, &[&str], &str); 14] = [
+const TOOL_NAMES: [(&str, &[&str], &str); 16] = [
     (
         "actors/src/skills.rs",
         &["skill"],
         "defines the name, which the history of a session records",
     ),
+    (
+        "actors/src/delegation/tool_names.rs",
+        &[
+            "agent_diff",
+            "agent_merge",
+            "agent_result",
+            "agent_status",
+            "delegate_agent",
+            "read_file",
+        ],
+        "defines the names; references are read with the tool that outputs are read with",
+    ),
+    ("src/permission/agents.rs", &["read_file"], "reads of references follow its rules"),
     (
         "src/agents/lib.rs",
         &["read_file", "grep", "glob", "list_dir"],

@@ -15,13 +15,14 @@ use crate::agent_invocation::auxiliary_request::AuxiliaryRequest;
 use crate::agent_invocation::failover::ModelRoutes;
 use crate::agent_invocation::{Msg, State};
 use crate::compaction::{
-    CompactedHistory, CompactionGoal, compact, history_text, messages_since_reply, size_of,
-    summary_instruction,
+    CompactedHistory, CompactionGoal, FileTools, bytes_of, compact, history_text,
+    messages_since_reply, size_of, summary_instruction,
 };
 use crate::context::{
     ContextBudget, ContextMeter, ContextReading, ContextSettings, assumed_window, bytes_in,
 };
 use crate::conversation::{InvocationId, Message};
+use crate::delegation::{LedgeredHistory, with_ledger};
 use crate::event::{CompactionCause, Event, Origin};
 use crate::mailbox::{OwnedTask, panic_text, spawn_task};
 use crate::outcome::Ending;
@@ -105,14 +106,24 @@ impl State {
     /// Compacts the history if the next request would exceed the threshold. Returns true if the
     /// request can be sent now; false if a model writes the summary first.
     pub(super) fn fit(&mut self) -> bool {
-        let reading = self.reading();
+        if self.begins_prompt() {
+            self.keep_ledger(true);
+        }
+        let mut reading = self.reading();
         if let Some(message) = self.unknown_window(&reading) {
             self.note(Event::Warning { message });
         }
-        let ContextFitter { budget, meter, .. } = &self.fitter;
+        let budget = &self.fitter.budget;
         if !budget.compacts || !reading.is_due() {
             return true;
         }
+        if self.keep_ledger(false) {
+            reading = self.reading();
+            if !reading.is_due() {
+                return true;
+            }
+        }
+        let ContextFitter { budget, meter, .. } = &self.fitter;
         if reading.is_cramped() && meter.take_first_report() {
             let whose =
                 if self.origin.parent_invocation_id.is_some() { "subAgent" } else { "main" };
@@ -137,6 +148,45 @@ impl State {
                 true
             }
         }
+    }
+
+    /// True before the first request for a prompt.
+    fn begins_prompt(&self) -> bool {
+        self.agent_loop.turns() == 0 && self.prompt.is_some()
+    }
+
+    /// Replaces older results of subagents by a ledger and records the new history. `worthwhile`: only
+    /// if this saves at least half of the ledger's size, because the provider then processes the
+    /// history again from the first replaced result on. Returns true if something was replaced.
+    fn keep_ledger(&mut self, worthwhile: bool) -> bool {
+        let ContextFitter { budget, meter, .. } = &self.fitter;
+        let Some(ledger) = budget.ledger.filter(|_| budget.compacts) else { return false };
+        let history = self.agent_loop.history();
+        let Some(LedgeredHistory { history: smaller, changed, saved }) =
+            with_ledger(history, ledger)
+        else {
+            return false;
+        };
+        if worthwhile && saved < ledger.tokens / 2 {
+            return false;
+        }
+        let (before, bytes_before) = (self.reading(), bytes_of(conversation(history)));
+        meter.replaced(&smaller);
+        self.agent_loop.replace_history(smaller);
+        let kept = conversation(self.agent_loop.history()).to_vec();
+        self.note(Event::ContextCompacted {
+            bytes_before,
+            bytes_after: bytes_of(&kept),
+            turns_removed: 0,
+            outputs_removed: changed,
+            prompts_removed: 0,
+            tokens_before: Some(before.total),
+            tokens_after: Some(self.reading().total),
+            cause: Some(CompactionCause::Delegates),
+            summarised_by: None,
+            history: kept,
+        });
+        true
     }
 
     /// Warning that the context window is unknown, with the assumed one and the setting. `Some` once,
@@ -167,6 +217,7 @@ impl State {
             beside: self.services.background_work(&self.origin),
             keeps_task,
             unanswered,
+            files: FileTools::of(&self.tools),
         }
     }
 
@@ -192,7 +243,24 @@ impl State {
         self.agent_loop.replace_history(smaller);
         self.services.tools.iter().for_each(|tool| tool.history_shortened());
         let tokens = (before.total, self.reading().total);
-        self.note(compacted_event(compacted, tokens, cause, summarised_by));
+        self.note(compacted_event(compacted, tokens, cause.clone(), summarised_by));
+        if self.origin.parent_invocation_id.is_some() {
+            let (tokens_before, tokens_after) = tokens;
+            self.note(Event::SubagentCompacted { tokens_before, tokens_after, cause });
+        }
+    }
+
+    /// Event that describes the context of the request for the reply number `turn`.
+    pub(super) fn compiled_event(&self, turn: u32) -> Event {
+        let ContextReading { total, fixed, threshold, window, .. } = self.reading();
+        Event::ContextCompiled {
+            turn,
+            messages: self.agent_loop.history().len(),
+            tokens: total,
+            fixed_tokens: fixed,
+            compacts_at: threshold,
+            window,
+        }
     }
 
     /// Handles a request that the provider rejected for its size: compacts the history and sends
@@ -353,6 +421,7 @@ struct RetainedContent {
     keeps_task: bool,
     /// Number of unanswered user messages of earlier runs, which may be shortened.
     unanswered: usize,
+    files: FileTools,
 }
 
 fn goal(
@@ -361,7 +430,7 @@ fn goal(
     turns_kept: usize,
     stays: RetainedContent,
 ) -> CompactionGoal {
-    let RetainedContent { beside, keeps_task, .. } = stays;
+    let RetainedContent { beside, keeps_task, files, .. } = stays;
     let summary_tokens = budget.summary_tokens;
     CompactionGoal {
         tokens_max,
@@ -369,6 +438,7 @@ fn goal(
         summary_tokens,
         beside,
         keeps_task,
+        files,
         ..CompactionGoal::default()
     }
 }

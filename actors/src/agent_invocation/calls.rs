@@ -13,8 +13,8 @@ use crate::agent_invocation::model_turn::{has_effects, requested_event};
 use crate::agent_invocation::{Msg, State, UnfinishedCall};
 use crate::context::bytes_in;
 use crate::conversation::{CallId, Message, QuestionId, ToolCall};
-use crate::delegation::ActionLog;
-use crate::event::{Origin, ToolFailureClass};
+use crate::delegation::{ActionLog, DELEGATE};
+use crate::event::{Event, Origin, ToolFailureClass};
 use crate::mailbox::{HandlerResult, Lost, Report, spawn_unless_lost, tell};
 use crate::ports::{ToolOutput, ToolSpec};
 use crate::tool_call::Services;
@@ -97,14 +97,43 @@ impl State {
         bytes_in(room / u64::try_from(calls.unwrap_or(1).max(1)).unwrap_or(u64::MAX))
     }
 
+    /// Note for the agent, in the result of its next call, that its context is nearly full; also
+    /// warns the user. `Some` once, and again when the context had become smaller in between.
+    fn context_note(&self) -> Option<String> {
+        let ContextFitter { budget, settings, meter, .. } = &self.fitter;
+        let info = self.model_routes.info();
+        let (total, tokens_max) = meter.take_full_report(budget, settings, info.as_ref())?;
+        let percent = total.saturating_mul(100) / tokens_max.max(1);
+        let whose = &self.origin.agent;
+        self.note(Event::Warning {
+            message: format!(
+                "the context of {whose} is {percent} % full: about {total} of {tokens_max} tokens"
+            ),
+        });
+        Some(format!(
+            "\n[From posse: the context is {percent} % full, about {total} of {tokens_max} tokens. \
+             Finish what matters first, read parts instead of whole files, and note what must not \
+             be forgotten.]"
+        ))
+    }
+
     pub(super) async fn start_call(&mut self, call: ToolCall) -> HandlerResult {
         let progress = Arc::<IntentProgress>::default();
         let id = call.id.clone();
+        if let Some(delegation_handle) = &self.services.delegation_handle
+            && call.name == DELEGATE
+        {
+            let (turn, history) = (self.agent_loop.turns(), self.agent_loop.history());
+            delegation_handle.note_conversation(&self.origin, turn, history);
+        }
+        let room_bytes = self.room_bytes();
+        let note = self.context_note();
         let args = tool_call::Args {
             call: call.clone(),
             question: self.asked.remove(&id),
             attached: self.attached.remove(&id),
-            room_bytes: self.room_bytes(),
+            room_bytes,
+            note,
             origin: Arc::clone(&self.origin),
             services: Arc::clone(&self.services),
             visible: Arc::clone(&self.visible),

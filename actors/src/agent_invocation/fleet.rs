@@ -175,7 +175,7 @@ impl Fleet {
         let args = transcript_writer::Args {
             store: Arc::clone(&store) as Arc<dyn crate::ports::JournalStore>,
             clock: Arc::clone(&clock),
-            feed: Feed::new(),
+            feed: Feed::new(session_id.clone()),
             outbox,
             patience: limits.patience,
             fail: FailPoints::none(),

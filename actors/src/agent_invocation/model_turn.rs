@@ -103,6 +103,7 @@ impl State {
         }
         let history = self.agent_loop.history().to_vec();
         let turn = self.agent_loop.turns() + 1;
+        self.note(self.compiled_event(turn));
         let request = Request {
             messages: history,
             tools: Arc::clone(&self.tools),

@@ -7,6 +7,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use crate::compaction::text::{one_line, shown, subject};
 use crate::compaction::{CompactionGoal, summary};
 use crate::context::tokens_of;
@@ -26,6 +28,14 @@ const SAID_BYTES_MAX: usize = 400;
 /// Bytes at the beginning of an output that are part of the key under which equal outputs are
 /// found.
 const BEGINNING_BYTES: usize = 64;
+
+/// The path that a call names in its argument `path`, without `./` in front of it; `None` if it names
+/// none.
+fn path_of(call: &ToolCall) -> Option<String> {
+    let arguments: Value = serde_json::from_str(&call.arguments).ok()?;
+    let path = arguments.get("path")?.as_str()?;
+    Some(path.strip_prefix("./").unwrap_or(path).to_owned())
+}
 
 /// A history in which outputs and messages are replaced, with its current size.
 pub(super) struct Outputs<'h> {
@@ -65,6 +75,37 @@ impl<'h> Outputs<'h> {
         let (outputs, said): (Vec<_>, Vec<_>) =
             changed.partition(|(before, _)| matches!(***before, Message::Tool { .. }));
         (outputs.len(), said.len())
+    }
+
+    /// Replaces contents of files before index `old` that a later call changed, oldest first, until
+    /// the history has the target size.
+    pub(super) fn drop_stale(&mut self, old: usize, goal: &CompactionGoal) {
+        // Index of the last successful change of each file.
+        let mut changed: HashMap<String, usize> = HashMap::new();
+        let mut read = Vec::new();
+        for (at, message) in self.before.iter().enumerate() {
+            let Message::Tool { tool_call_id, is_error: false, .. } = &**message else { continue };
+            let Some(call) = self.calls.get(tool_call_id) else { continue };
+            let Some(path) = path_of(call) else { continue };
+            if goal.files.change.contains(&call.name) {
+                changed.insert(path, at);
+            } else if at < old && goal.files.read.contains(&call.name) {
+                read.push((at, path));
+            }
+        }
+        for (at, path) in read {
+            if self.total <= goal.tokens_max {
+                return;
+            }
+            if changed.get(&path).is_some_and(|change| *change > at) {
+                self.replace(at, |id, subject| {
+                    format!(
+                        "[{subject} returned an older version: the file was changed after that. \
+                         read_file output:{id} shows the old one]"
+                    )
+                });
+            }
+        }
     }
 
     /// Replaces outputs before index `old` that a later, identical call returned again, oldest

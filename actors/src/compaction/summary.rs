@@ -146,6 +146,34 @@ pub(super) fn first_task(gone: &[Arc<Message>], goal: &CompactionGoal) -> Option
 /// The summary of the removed messages `gone`, of about `goal.summary_tokens` tokens. It includes
 /// the lines of an earlier summary in them, except those about background work.
 pub(super) fn of(gone: &[Arc<Message>], goal: &CompactionGoal) -> String {
+    let text = lines_of(gone, goal)
+        .text(bytes_in(goal.summary_tokens).saturating_sub(BEGIN.len() + END.len()));
+    format!("{BEGIN}{text}{END}")
+}
+
+/// Summary of a running conversation for another agent, of about `tokens` tokens: standing
+/// instructions, earlier prompts and answers, and touched files, without calls and without the last
+/// prompt. Empty if there is nothing of this.
+pub(crate) fn conversation_summary(history: &[Arc<Message>], tokens: u64) -> String {
+    let is_user = |message: &&Arc<Message>| matches!(***message, Message::User { .. });
+    let told = history.iter().take_while(|m| matches!(***m, Message::System { .. })).count();
+    let goal = CompactionGoal { summary_tokens: tokens, ..CompactionGoal::default() };
+    let mut lines = lines_of(&history[told..], &goal);
+    let prompt = history.iter().rev().find(is_user).map(|message| &**message);
+    let mut asked = String::new();
+    if let Some(Message::User { content }) = prompt {
+        let own: Vec<ContentPart> = own_text(content).cloned().collect();
+        asked = one_line(&shown(&own), SAID_CHARS_MAX);
+    }
+    lines.all.retain(|line| {
+        line.as_ref().is_some_and(|line| {
+            line.label != Label::Call && !(line.label == Label::Asked && line.text == asked)
+        })
+    });
+    lines.text(bytes_in(tokens))
+}
+
+fn lines_of(gone: &[Arc<Message>], goal: &CompactionGoal) -> SummaryLines {
     let mut lines = SummaryLines::default();
     let failed = gone.iter().filter_map(|message| match &**message {
         Message::Tool { tool_call_id, is_error, .. } => is_error.then_some(tool_call_id),
@@ -199,7 +227,7 @@ pub(super) fn of(gone: &[Arc<Message>], goal: &CompactionGoal) -> String {
     for beside in &goal.beside {
         lines.add(SummaryLine::new(Label::Beside, one_line(beside, KEPT_CHARS_MAX)));
     }
-    lines.text(bytes_in(goal.summary_tokens).saturating_sub(BEGIN.len() + END.len()))
+    lines
 }
 
 /// Indices of the answers: the last assistant text before each user message, and at the end.
@@ -308,7 +336,7 @@ impl SummaryLines {
         self.all.extend(lines.map(|line| Some(SummaryLine::new(Label::Told, line))));
     }
 
-    /// The complete text of the summary. Lines are dropped until they fit into `bytes_max`: the
+    /// The lines of the summary as text. Lines are dropped until they fit into `bytes_max`: the
     /// least important label first, and within a label the oldest first. Standing instructions and
     /// lines about background work are never dropped, so the text may be longer.
     fn text(self, bytes_max: usize) -> String {
@@ -327,12 +355,10 @@ impl SummaryLines {
         let mut lines: Vec<SummaryLine> = lines.into_iter().flatten().collect();
         // What holds for longer comes first; the rest stays in its order.
         lines.sort_by_key(|line| line.label.min(Label::Asked));
-        let mut text = String::with_capacity(bytes + BEGIN.len() + END.len());
-        text.push_str(BEGIN);
+        let mut text = String::with_capacity(bytes);
         for line in lines {
             text.extend([line.prefix(), &line.text, "\n"]);
         }
-        text.push_str(END);
         text
     }
 }

@@ -341,3 +341,36 @@ fn activated_skill_survives_compaction_of_its_turn() {
     assert!(!text.contains("standing instruction: Never use tabs"), "not the user's words: {text}");
     assert_eq!(texts.len(), 2);
 }
+
+#[test]
+fn file_that_was_changed_after_it_was_read_is_removed_before_other_outputs() {
+    let mut history = vec![user("change a")];
+    history.extend(call("c1", "read_file", "./src/a.rs", &"old ".repeat(500)));
+    history.extend(call("c2", "read_file", "src/b.rs", &"other ".repeat(500)));
+    history.extend(call("c3", "edit_file", "src/a.rs", "done"));
+    history.extend(call("c4", "read_file", "src/a.rs", &"new ".repeat(500)));
+    history.extend([says("Changed."), user("thanks"), says("Any time.")]);
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let files = FileTools { read: names(&["read_file"]), change: names(&["edit_file"]) };
+    let goal = CompactionGoal { files, ..goal(size_of(&history) - 100, 1) };
+    let compacted = compact(&history, &goal).unwrap();
+    assert_eq!(compacted.outputs_removed, 1);
+    let Message::Tool { content, .. } = &*compacted.history[2] else { panic!("{compacted:?}") };
+    assert_eq!(
+        text_of(content),
+        "[read_file ./src/a.rs returned an older version: the file was changed after that. \
+         read_file output:c1 shows the old one]"
+    );
+    assert_eq!(compacted.history[4..], history[4..], "what is still true stays");
+    // A change that failed leaves the content as it was.
+    let failed = Message::Tool {
+        tool_call_id: CallId::new("c3"),
+        name: "edit_file".to_owned(),
+        content: vec![ContentPart::text("no such text")],
+        is_error: true,
+    };
+    history[6] = Arc::new(failed);
+    let compacted = compact(&history, &goal).unwrap();
+    let Message::Tool { content, .. } = &*compacted.history[2] else { panic!("{compacted:?}") };
+    assert!(text_of(content).contains("not shown any more"), "{content:?}");
+}

@@ -32,6 +32,10 @@ const ROOM_MIN: u64 = 16;
 /// smaller.
 const SMALL: u64 = 4000;
 
+/// Fraction of the context budget from which on the agent and the user are told that it is nearly
+/// full.
+const FULL: f64 = 0.75;
+
 /// Fraction of the context window from which on an empty reply means that the request is too long.
 /// Below 1, because the estimate is rough and the reply needs space, too.
 const NEAR: f64 = 0.75;
@@ -67,6 +71,8 @@ struct MeterState {
     told: bool,
     /// True if the user was told which context window is assumed.
     told_window: bool,
+    /// True if the context was nearly full at the last report to the agent and the user.
+    told_full: bool,
 }
 
 /// Estimated size of a request and its limits, in calibrated tokens.
@@ -112,6 +118,23 @@ impl ContextMeter {
     /// Returns true at the first call and false later, so that the lack of space is reported once.
     pub(crate) fn take_first_report(&self) -> bool {
         !std::mem::replace(&mut self.0.lock().told, true)
+    }
+
+    /// Tokens of the last reading and of its budget, if it takes at least the fraction [`FULL`] of the
+    /// budget. `Some` once, and again when it had become smaller in between.
+    pub(crate) fn take_full_report(
+        &self,
+        budget: &ContextBudget,
+        settings: &ContextSettings,
+        info: Option<&ProviderInfo>,
+    ) -> Option<(u64, u64)> {
+        let mut measured = self.0.lock();
+        let window = info.and_then(|info| measured.window(info, settings));
+        let tokens_max = budget.tokens_max(window, measured.assumed());
+        let total = measured.total();
+        let is_full = total >= part(tokens_max, FULL);
+        let was_told = std::mem::replace(&mut measured.told_full, is_full);
+        (is_full && !was_told).then_some((total, tokens_max))
     }
 
     /// Returns true at the first call and false later, so that the unknown context window is reported
@@ -215,6 +238,14 @@ impl ContextMeter {
         measured.count(history);
         measured.compactions = measured.compactions.saturating_add(1);
         measured.floor = Some(measured.total());
+    }
+
+    /// Notes that `history` replaces the history without a compaction: counts it anew.
+    pub(crate) fn replaced(&self, history: &[Arc<Message>]) {
+        let mut measured = self.0.lock();
+        measured.counted = 0;
+        measured.last = None;
+        measured.count(history);
     }
 
     /// Notes that compaction does not help at the current size, so that it is not tried again until

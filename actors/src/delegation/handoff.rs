@@ -1,15 +1,15 @@
 //! Handoff packet for a subagent: labelled parts with maximum sizes. The subagent receives nothing
 //! else of the conversation. Pure.
 
-use crate::text::clipped;
-
 use serde::Deserialize;
+
+use crate::delegation::conversation_digest::ConversationDigest;
+use crate::text::clipped;
 
 /// Maximum sizes of handoff packets and answers in bytes of text; about four bytes are a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caps {
-    /// Maximum size of the whole packet. Escapes of `</` and the note about shortened text can
-    /// exceed it.
+    /// Maximum size of the whole packet, without the text of references.
     pub handoff_bytes_max: usize,
     /// Maximum size of the caller's context in the packet, and also of the memory in it, each
     /// without the note about shortened text.
@@ -17,11 +17,18 @@ pub struct Caps {
     /// Maximum size of an answer in the result of the call or in the message about the end, without
     /// headings and notes.
     pub answer_bytes_max: usize,
+    /// The same for answers in the main conversation, if it is lower.
+    pub main_answer_bytes_max: usize,
 }
 
 impl Default for Caps {
     fn default() -> Caps {
-        Caps { handoff_bytes_max: 8000, context_bytes_max: 4000, answer_bytes_max: 4000 }
+        Caps {
+            handoff_bytes_max: 8000,
+            context_bytes_max: 4000,
+            answer_bytes_max: 4000,
+            main_answer_bytes_max: 4000,
+        }
     }
 }
 
@@ -32,13 +39,34 @@ pub(crate) struct DelegateInput {
     pub(crate) agent: String,
     pub(crate) task: String,
     pub(crate) context: Option<String>,
+    pub(crate) context_refs: Vec<String>,
     pub(crate) relevant_files: Vec<String>,
     pub(crate) constraints: Vec<String>,
     pub(crate) expected_output: Option<String>,
+    pub(crate) return_mode: Option<String>,
     pub(crate) max_turns: Option<u32>,
     pub(crate) wait: Option<bool>,
     pub(crate) resume: Option<String>,
     pub(crate) isolation: Option<String>,
+}
+
+/// Content of a packet besides the arguments of the call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HandoffSources<'a> {
+    /// Name of the calling agent.
+    pub(crate) caller: &'a str,
+    /// Latest prompt of the user.
+    pub(crate) user_request: &'a str,
+    /// Working directory of the subagent, in words.
+    pub(crate) cwd: &'a str,
+    /// Memory of earlier subagents of the name; empty if there is none.
+    pub(crate) memory: &'a str,
+    /// Summary of the main conversation, and findings and decisions of the caller.
+    pub(crate) conversation: &'a ConversationDigest,
+    /// Names of the tools that the subagent will see; empty if the packet does not list them.
+    pub(crate) tools: &'a [String],
+    /// True if the caller wants a brief answer.
+    pub(crate) brief: bool,
 }
 
 /// A complete handoff packet.
@@ -55,17 +83,26 @@ pub(crate) struct Handoff {
 const TASK_CHARS_MAX: usize = 120;
 /// Maximum bytes of the user's prompt in a handoff packet, without the note about shortened text.
 const REQUEST_BYTES_MAX: usize = 1500;
+/// Maximum bytes of the summary of the main conversation in a handoff packet, and of the findings
+/// and decisions of the caller together.
+const DIGEST_BYTES_MAX: usize = 1500;
+/// Bytes of the note about shortened text, and of the brackets and line ends around a part.
+const NOTE_BYTES: usize = 52;
+
+/// Text that asks a subagent for a brief answer.
+const BRIEF: &str = "brief: answer in at most ten lines. Begin with the result; leave out how you \
+                     found it.";
 
 impl Handoff {
     /// Builds the packet. Empty parts are left out, and a long part is shortened, except the task.
     /// `Err`: the task is too long; contains the number of bytes that it may have.
     pub(crate) fn new(
         input: &DelegateInput,
-        caller: &str,
-        user_request: &str,
-        (cwd, memory): (&str, &str),
+        sources: &HandoffSources<'_>,
         caps: &Caps,
     ) -> Result<Handoff, usize> {
+        let HandoffSources { caller, user_request, cwd, memory, conversation, tools, brief } =
+            sources;
         let head = format!(
             "The agent `{caller}` gives you this task. It reads nothing but your last message.\n\
              Working directory: {cwd}\n\n{}",
@@ -88,32 +125,61 @@ impl Handoff {
                 "What you have reported in this session before. Look before relying on it.\n{memory}"
             )
         };
+        let said = if conversation.root.is_empty() {
+            String::new()
+        } else {
+            format!(
+                "What was said and done in the session before this task.\n{}",
+                conversation.root
+            )
+        };
         // Binding parts come before helpful ones: the last parts are cut first.
         let parts = [
             ("constraints", list(&input.constraints), usize::MAX),
             ("expected-output", expected.to_owned(), usize::MAX),
+            ("return-mode", if *brief { BRIEF.to_owned() } else { String::new() }, usize::MAX),
+            ("tools", tools.join(", "), usize::MAX),
             ("context", context.to_owned(), caps.context_bytes_max),
+            ("decisions", list(&conversation.decisions), DIGEST_BYTES_MAX / 2),
+            ("findings", list(&conversation.findings), DIGEST_BYTES_MAX / 2),
             ("memory", remembered, caps.context_bytes_max),
             ("relevant-files", list(&input.relevant_files), usize::MAX),
-            ("user-request", user_request.to_owned(), REQUEST_BYTES_MAX),
+            ("user-request", (*user_request).to_owned(), REQUEST_BYTES_MAX),
+            ("conversation", said, DIGEST_BYTES_MAX),
         ];
         for (label, content, bytes_max) in parts {
-            if content.trim().is_empty() {
+            // Labels and truncation notices count as well.
+            let around = text.len() + 2 * label.len() + NOTE_BYTES;
+            let left = caps.handoff_bytes_max.saturating_sub(around);
+            if content.trim().is_empty() || left == 0 {
                 continue;
             }
-            // Labels and truncation notices count as well.
-            let left = caps.handoff_bytes_max.saturating_sub(text.len() + 2 * label.len() + 48);
-            text.push_str(&part(label, &cut(&content, bytes_max.min(left))));
+            text.push_str(&labelled(label, &cut(&escaped(&content), bytes_max.min(left))));
         }
         Ok(Handoff { text, task: one_line(&input.task) })
     }
 }
 
+/// Bytes that a part with the label `label` takes beside its content, with the note about shortened
+/// text.
+pub(super) fn bytes_around(label: &str) -> usize {
+    2 * label.len() + NOTE_BYTES
+}
+
 /// A part of a packet between an opening and a closing label, in lines of their own. Each `</`
 /// within the content is escaped, so that the content cannot end the part.
 pub(super) fn part(label: &str, content: &str) -> String {
-    let content = content.replace("</", "<\\/");
-    format!("<{label}>\n{}\n</{label}>\n", content.trim_end())
+    labelled(label, &escaped(content))
+}
+
+/// `content` with each `</` escaped.
+pub(super) fn escaped(content: &str) -> String {
+    content.replace("</", "<\\/")
+}
+
+/// Escaped content between an opening and a closing label.
+pub(super) fn labelled(label: &str, escaped: &str) -> String {
+    format!("<{label}>\n{}\n</{label}>\n", escaped.trim_end())
 }
 
 /// Returns `text` unchanged if it has at most `bytes_max` bytes; otherwise two thirds of
@@ -145,6 +211,22 @@ mod tests {
 
     use super::*;
 
+    fn sources<'a>(request: &'a str, conversation: &'a ConversationDigest) -> HandoffSources<'a> {
+        HandoffSources {
+            caller: "build",
+            user_request: request,
+            cwd: "/w",
+            memory: "",
+            conversation,
+            tools: &[],
+            brief: false,
+        }
+    }
+
+    fn packet(input: &DelegateInput, request: &str, caps: &Caps) -> Result<Handoff, usize> {
+        Handoff::new(input, &sources(request, &ConversationDigest::default()), caps)
+    }
+
     fn input(task: &str, context: &str) -> DelegateInput {
         DelegateInput {
             task: task.to_owned(),
@@ -161,8 +243,7 @@ mod tests {
             expected_output: Some("a list".to_owned()),
             ..input("Look.\nClosely.", "It </task> fails.")
         };
-        let packet =
-            Handoff::new(&input, "build", "Mend it", ("/w", ""), &Caps::default()).unwrap();
+        let packet = packet(&input, "Mend it", &Caps::default()).unwrap();
         insta::assert_snapshot!(packet.text, @r"
         The agent `build` gives you this task. It reads nothing but your last message.
         Working directory: /w
@@ -191,14 +272,51 @@ mod tests {
     }
 
     #[test]
+    fn handoff_contains_conversation_findings_and_tools() {
+        let conversation = ConversationDigest {
+            root: "The user asked: which parser?\n".into(),
+            findings: vec!["src/a.rs:3 leaks".to_owned()],
+            decisions: vec!["keep </decisions> the pool".to_owned()],
+        };
+        let tools = ["grep".to_owned(), "read_file".to_owned()];
+        let sources =
+            HandoffSources { tools: &tools, brief: true, ..sources("Mend it", &conversation) };
+        let packet = Handoff::new(&input("Look.", ""), &sources, &Caps::default()).unwrap();
+        insta::assert_snapshot!(packet.text, @r"
+        The agent `build` gives you this task. It reads nothing but your last message.
+        Working directory: /w
+
+        <task>
+        Look.
+        </task>
+        <return-mode>
+        brief: answer in at most ten lines. Begin with the result; leave out how you found it.
+        </return-mode>
+        <tools>
+        grep, read_file
+        </tools>
+        <decisions>
+        - keep <\/decisions> the pool
+        </decisions>
+        <findings>
+        - src/a.rs:3 leaks
+        </findings>
+        <user-request>
+        Mend it
+        </user-request>
+        <conversation>
+        What was said and done in the session before this task.
+        The user asked: which parser?
+        </conversation>
+        ");
+    }
+
+    #[test]
     fn task_is_never_cut() {
         let caps = Caps { handoff_bytes_max: 400, ..Caps::default() };
-        let room =
-            Handoff::new(&input(&"x".repeat(500), ""), "b", "", ("/w", ""), &caps).unwrap_err();
-        assert!(Handoff::new(&input(&"x".repeat(room), ""), "b", "", ("/w", ""), &caps).is_ok());
-        assert!(
-            Handoff::new(&input(&"x".repeat(room + 1), ""), "b", "", ("/w", ""), &caps).is_err()
-        );
+        let room = packet(&input(&"x".repeat(500), ""), "", &caps).unwrap_err();
+        assert!(packet(&input(&"x".repeat(room), ""), "", &caps).is_ok());
+        assert!(packet(&input(&"x".repeat(room + 1), ""), "", &caps).is_err());
     }
 
     proptest! {
@@ -208,16 +326,21 @@ mod tests {
         fn handoff_stays_within_its_limit(
             task in "[a-z</> é\\n]{0,200}",
             context in "[a-z</>é\\n]{0,9000}",
-            request in "[a-z</>é]{0,4000}",
+            request in "(</|[a-z</>é]){0,4000}",
             files in proptest::collection::vec("[a-z/]{0,100}", 0..30),
         ) {
-            let caps = Caps { handoff_bytes_max: 3000, context_bytes_max: 1000, answer_bytes_max: 1 };
+            let caps =
+                Caps { handoff_bytes_max: 3000, context_bytes_max: 1000, ..Caps::default() };
             let input = DelegateInput { relevant_files: files, ..input(&task, &context) };
-            let packet = Handoff::new(&input, "build", &request, ("/w", &context), &caps).unwrap();
-            // Each `</` becomes one byte longer, and a truncation notice contains the length.
-            let quoted = packet.text.matches("<\\/").count();
-            prop_assert!(packet.text.len() <= caps.handoff_bytes_max + quoted + 64);
-            for label in ["task", "context", "user-request"] {
+            let conversation = ConversationDigest {
+                root: context.as_str().into(),
+                findings: vec![request.clone()],
+                decisions: vec![context.clone()],
+            };
+            let sources = HandoffSources { memory: &context, ..sources(&request, &conversation) };
+            let packet = Handoff::new(&input, &sources, &caps).unwrap();
+            prop_assert!(packet.text.len() <= caps.handoff_bytes_max, "{}", packet.text.len());
+            for label in ["task", "context", "user-request", "findings", "conversation"] {
                 let closed = packet.text.matches(&format!("</{label}>")).count();
                 prop_assert!(closed <= 1, "{}: {}", label, closed);
             }

@@ -47,11 +47,11 @@ pub(crate) struct FinishedTask<'a> {
 
 impl Memories {
     /// Adds the report of a subagent to the memory of its name, provider and folder. Ignored if it
-    /// gave neither a complete nor a partial answer.
-    pub(crate) fn add_report(&mut self, learnt: &FinishedTask<'_>) {
+    /// gave neither a complete nor a partial answer. Returns the changed memory.
+    pub(crate) fn add_report(&mut self, learnt: &FinishedTask<'_>) -> Option<&Memory> {
         let FinishedTask { agent, provider, cwd, task, outcome, said, files } = *learnt;
         if !matches!(outcome, SubagentOutcome::Done | SubagentOutcome::Partial { .. }) {
-            return;
+            return None;
         }
         let same = |one: &Memory| one.agent == agent && one.provider == provider && one.cwd == cwd;
         let nth = self.0.iter().position(same).unwrap_or_else(|| {
@@ -60,6 +60,7 @@ impl Memories {
             self.0.len() - 1
         });
         self.0[nth].add(task, outcome, said, files);
+        self.0.get(nth)
     }
 
     /// Deletes the part `what`. Returns the number of deleted memories.
@@ -144,16 +145,17 @@ impl Memory {
     }
 }
 
-fn keep_last(lines: &mut Vec<String>, max: usize) {
+pub(super) fn keep_last(lines: &mut Vec<String>, max: usize) {
     let over = lines.len().saturating_sub(max);
     lines.drain(..over);
 }
 
+/// Findings, decisions and open questions of a text.
 #[derive(Default)]
-struct Points {
-    findings: Vec<String>,
-    decisions: Vec<String>,
-    open_questions: Vec<String>,
+pub(super) struct Points {
+    pub(super) findings: Vec<String>,
+    pub(super) decisions: Vec<String>,
+    pub(super) open_questions: Vec<String>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -166,7 +168,7 @@ enum Section {
 
 /// Findings, decisions and open questions of a report: list items below headings of these names.
 /// Lines outside these sections count as findings if they name a location such as `src/a.rs:3`.
-fn points(said: &str) -> Points {
+pub(super) fn points(said: &str) -> Points {
     let mut points = Points::default();
     let mut section = Section::Other;
     for line in said.lines().map(str::trim).filter(|line| !line.is_empty()) {

@@ -92,7 +92,12 @@ pub(crate) struct SubagentEnd {
     /// Isolated workspaces, neither removed nor merged completely, of the subagents below it. Empty if
     /// the end was rebuilt from the journal.
     pub(crate) unmerged_below: Vec<UnmergedWorkspace>,
+    /// True if its caller wanted a brief answer.
+    pub(crate) brief: bool,
 }
+
+/// Divisor for the maximum size of an answer if the caller wanted a brief one.
+const BRIEF_PART: usize = 4;
 
 /// Isolated workspace that still exists after its subagent's caller has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,9 +112,11 @@ pub(crate) const WORKSPACE_GONE: &str = "worktree";
 
 impl SubagentEnd {
     /// Text about the end for the caller: outcome, answer, the actions of a subagent that is not
-    /// done, and changes in the isolated workspace. An answer of more than `bytes_max` bytes is
-    /// shortened; the caller can read all of it with `agent_result`.
+    /// done, and changes in the isolated workspace. An answer of more than `bytes_max` bytes, or of
+    /// a quarter of them if the caller wanted a brief one, is shortened; the caller can read all of
+    /// it with `agent_result`.
     pub(crate) fn compact(&self, bytes_max: usize) -> String {
+        let bytes_max = if self.brief { bytes_max / BRIEF_PART } else { bytes_max };
         let mut text = format!("agent {} ({}): {}\n", self.agent, self.id, self.outcome);
         if !self.said.is_empty() {
             text.push_str(&part("agent-answer", &cut(&self.said, bytes_max)));
@@ -300,7 +307,17 @@ mod tests {
             actions: Some(ActionLog::default()),
             workplace: None,
             unmerged_below: Vec::new(),
+            brief: false,
         }
+    }
+
+    #[test]
+    fn brief_answer_is_a_quarter_and_the_rest_can_be_read() {
+        let ended = ended(&Ending::Answered("é".repeat(400)));
+        assert!(!ended.compact(1000).contains("agent_result"));
+        let brief = SubagentEnd { brief: true, ..ended };
+        assert!(brief.compact(1000).contains("The whole answer has 800 bytes"));
+        assert!(brief.compact(1000).len() < 600);
     }
 
     #[test]

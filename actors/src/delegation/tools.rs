@@ -10,8 +10,10 @@ use tokio::sync::oneshot;
 
 use crate::conversation::{CallId, InvocationId};
 use crate::cost::dollars;
-use crate::delegation::handoff::{DelegateInput, Handoff, cut, part};
+use crate::delegation::handoff::{DelegateInput, Handoff, HandoffSources, cut, part};
 use crate::delegation::outcome::refusal;
+use crate::delegation::references::{REFERENCES_MAX, Reference};
+use crate::delegation::tool_names::{DELEGATE, READER, RESULT, STATUS};
 use crate::delegation::{
     DelegationHandle, DelegationRequest, DetachedSubagent, NotStarted, StartRequest,
     StartedSubagent, Subagent, SubagentInfo, depth_of, spec,
@@ -25,20 +27,6 @@ use crate::ports::{
     PermittedCall, PortFuture, Prepared, RunContext, Tool, ToolError, ToolOutput, ToolSpec,
     Toolbox,
 };
-
-/// Name of the tool that starts a subagent.
-pub const DELEGATE: &str = "delegate_agent";
-/// Name of the tool that reports the state of subagents.
-pub const STATUS: &str = "agent_status";
-/// Name of the tool that reads a subagent's answer.
-pub const RESULT: &str = "agent_result";
-/// Name of the tool that shows the changes of a subagent in its worktree.
-pub const DIFF: &str = "agent_diff";
-/// Name of the tool that merges the changes of a subagent in its worktree into the session's
-/// workspace.
-pub const MERGE: &str = "agent_merge";
-/// Names of the tools of agents that can delegate, in the order in which models see them.
-pub const TOOLS: [&str; 5] = [STATUS, RESULT, DIFF, MERGE, DELEGATE];
 
 /// Maximum bytes of an answer, or of a list of subagents, in one result, without headings and
 /// notes.
@@ -61,8 +49,10 @@ pub(crate) fn register(
     let clock = Arc::clone(clock);
     let handle = || Arc::clone(handle);
     let look = |spec| LookTool { spec, handle: handle(), clock: Arc::clone(&clock) };
+    let known = toolbox.iter().map(|tool| tool.spec().name.clone()).collect();
+    let reader = toolbox.get(READER).cloned();
     let tools: [Arc<dyn Tool>; 3] = [
-        Arc::new(DelegateTool { spec, handle: handle() }),
+        Arc::new(DelegateTool { spec, handle: handle(), known, reader }),
         Arc::new(look(status_spec())),
         Arc::new(look(result_spec())),
     ];
@@ -85,9 +75,14 @@ fn delegate_spec(names: &[&str], isolates: bool) -> ToolSpec {
         "task": {"type": "string", "description": "What is to be done, so that somebody who knows \
             nothing of this conversation can do it."},
         "context": {"type": "string", "description": "What you know that helps: findings, decisions."},
+        "contextRefs": {"type": "array", "items": {"type": "string"}, "maxItems": REFERENCES_MAX,
+            "description": "Texts that it gets with the task: output:ID of an earlier call, agent:ID \
+            of an agent of yours that has answered, or the path of a file."},
         "relevantFiles": texts("Paths worth looking at."),
         "constraints": texts("What must hold."),
         "expectedOutput": {"type": "string", "description": "What the answer should look like."},
+        "returnMode": {"type": "string", "enum": [BRIEF, NORMAL], "description": "brief: it answers \
+            in a few lines. Default: normal."},
         "maxTurns": {"type": "integer", "description": "Fewer replies of its model than it may have."},
         "wait": {"type": "boolean", "description": "false: it works beside you, and its answer comes \
             as a message; agent_status and agent_result look at it. Default: true."},
@@ -129,10 +124,27 @@ fn ready(prepared: Result<Prepared, ToolError>) -> PreparedFuture {
     Box::pin(std::future::ready(prepared))
 }
 
+#[derive(Clone)]
 struct DelegateTool {
     spec: ToolSpec,
     handle: Arc<DelegationHandle>,
+    /// Names of the other tools of the session.
+    known: Vec<String>,
+    /// The tool that reads files and earlier outputs; `None` if the session has none.
+    reader: Option<Arc<dyn Tool>>,
 }
+
+/// Data of a prepared call of `delegate_agent`.
+struct DelegateCall {
+    start: StartRequest,
+    references: Vec<Reference>,
+}
+
+/// Value of the argument `returnMode` for a brief answer, of which a quarter of the usual bytes is
+/// shown to the caller.
+const BRIEF: &str = "brief";
+/// Default of the argument `returnMode`.
+const NORMAL: &str = "normal";
 
 fn input_of(arguments: Value) -> Result<DelegateInput, ToolError> {
     let mut input: DelegateInput = serde_json::from_value(arguments)
@@ -145,13 +157,27 @@ fn input_of(arguments: Value) -> Result<DelegateInput, ToolError> {
     Ok(input)
 }
 
+/// True if the call asks for a brief answer. `Err` if the argument is invalid.
+fn is_brief(input: &DelegateInput) -> Result<bool, ToolError> {
+    match input.return_mode.as_deref() {
+        None | Some("" | NORMAL) => Ok(false),
+        Some(BRIEF) => Ok(true),
+        Some(_) => Err(ToolError::new("ARG001", "returnMode: must be \"brief\" or \"normal\"")),
+    }
+}
+
 impl DelegateTool {
-    fn prepared(&self, arguments: Value, context: &CallContext) -> Result<Prepared, ToolError> {
-        let input = input_of(arguments)?;
+    fn prepared(
+        &self,
+        input: &DelegateInput,
+        references: Vec<Reference>,
+        context: &CallContext,
+    ) -> Result<Prepared, ToolError> {
         let origin = &context.origin;
         let (nth, subagent) = self.may_call(origin, &input.agent)?;
-        let isolated = self.wants_isolation(&input, subagent)?;
-        let (request, caps) = (self.handle.user_request(), &self.handle.delegation.caps);
+        let isolated = self.wants_isolation(input, subagent)?;
+        let brief = is_brief(input)?;
+        let (request, caps) = (self.handle.user_request(), self.handle.handoff_caps());
         let info = self.handle.info_of(subagent);
         // A resumed subagent has it already.
         let memory = match &input.resume {
@@ -159,24 +185,46 @@ impl DelegateTool {
             Some(_) => String::new(),
         };
         let cwd = &self.handle.cwd;
-        let isolated_work = isolated || self.had_workspace(&input);
+        let isolated_work = isolated || self.had_workspace(input);
         let cwd = match (isolated, isolated_work) {
             (true, _) => workspace_text(&format!("a copy of {cwd} as it is now")),
-            (false, true) => self.resumed_workspace_text(&input, cwd),
+            (false, true) => self.resumed_workspace_text(input, cwd),
             (false, false) => cwd.clone(),
         };
-        let place = (cwd.as_str(), memory.as_str());
-        let handoff =
-            Handoff::new(&input, &origin.agent, &request, place, caps).map_err(|room| {
-                ToolError::new(
-                    "DLG004",
-                    format!(
-                        "the task has {} bytes, and may have {room}; give it in files or in \
-                        parts",
-                        input.task.len()
-                    ),
-                )
-            })?;
+        let tools = match &input.resume {
+            None => self.tools_of(subagent, origin, isolated_work),
+            Some(_) => Vec::new(),
+        };
+        let sources = HandoffSources {
+            caller: &origin.agent,
+            user_request: &request,
+            cwd: &cwd,
+            memory: &memory,
+            conversation: &self.handle.conversation_of(origin),
+            tools: &tools,
+            brief,
+        };
+        let handoff = Handoff::new(input, &sources, &caps).map_err(|room| {
+            ToolError::new(
+                "DLG004",
+                format!(
+                    "the task has {} bytes, and may have {room}; give it in files or in parts",
+                    input.task.len()
+                ),
+            )
+        })?;
+        let named: Vec<&str> = references.iter().map(Reference::name).collect();
+        let references_line = if named.is_empty() {
+            String::new()
+        } else {
+            format!("with the text of: {}\n", named.join(", "))
+        };
+        let mut operations = vec![Operation::Invoke {
+            agent: subagent.name.clone(),
+            provider: info.profile.clone(),
+        }];
+        operations.extend(references.iter().flat_map(Reference::operations).cloned());
+        let read: Vec<String> = references.iter().map(Reference::digest).collect();
         let background = input.wait == Some(false);
         let place = format!("{} ({}, {})", info.profile, info.model, info.endpoint);
         let resume = input.resume.as_deref();
@@ -184,13 +232,10 @@ impl DelegateTool {
             resume.map(|id| format!("resumes with its history: {id}\n")).unwrap_or_default();
         let action = Action {
             tool: DELEGATE.to_owned(),
-            operations: vec![Operation::Invoke {
-                agent: subagent.name.clone(),
-                provider: info.profile.clone(),
-            }],
+            operations,
             summary: format!("call {} via {}: {}", subagent.name, info.profile, handoff.task),
             detail: format!(
-                "agent: {}\nprovider: {place}\n{}{resume_line}it will receive:\n{}",
+                "agent: {}\nprovider: {place}\n{}{resume_line}{references_line}it will receive:\n{}",
                 subagent.name,
                 if isolated_work { "isolation: a worktree of its own\n" } else { "" },
                 handoff.text
@@ -202,6 +247,7 @@ impl DelegateTool {
                 &background.to_string(),
                 resume.unwrap_or_default(),
                 if isolated { WORKTREE } else { "" },
+                &read.join(" "),
             ]),
         };
         let start = StartRequest {
@@ -210,6 +256,7 @@ impl DelegateTool {
             subagent: nth,
             handoff,
             background,
+            brief,
             turns_max: input.max_turns,
             resume: resume.map(InvocationId::new),
             queued: None,
@@ -217,7 +264,18 @@ impl DelegateTool {
             isolated,
             workplace: None,
         };
-        Ok(Prepared { action, payload: Box::new(start) })
+        Ok(Prepared { action, payload: Box::new(DelegateCall { start, references }) })
+    }
+
+    /// Names of the tools that `subagent`, called by `origin`, will see.
+    fn tools_of(&self, subagent: &Subagent, origin: &Origin, isolated: bool) -> Vec<String> {
+        let known = |name: &&String| self.known.contains(name);
+        let mut tools: Vec<String> = subagent.tools.iter().filter(known).cloned().collect();
+        let depth = depth_of(origin) + 1;
+        if !isolated && self.handle.delegates(&subagent.calls, depth) {
+            tools.push(DELEGATE.to_owned());
+        }
+        tools
     }
 
     /// True if the call must create an isolated workspace: the caller or the definition of the
@@ -296,14 +354,37 @@ impl Tool for DelegateTool {
     }
 
     fn prepare(&self, arguments: Value, context: CallContext) -> PreparedFuture {
-        ready(self.prepared(arguments, &context))
+        let input = match input_of(arguments) {
+            Ok(input) => input,
+            Err(error) => return ready(Err(error)),
+        };
+        if input.context_refs.is_empty() {
+            return ready(self.prepared(&input, Vec::new(), &context));
+        }
+        let tool = self.clone();
+        Box::pin(async move {
+            let (handle, reader) = (&tool.handle, tool.reader.as_ref());
+            let references =
+                Reference::prepare(handle, reader, &input.context_refs, &context).await?;
+            tool.prepared(&input, references, &context)
+        })
     }
 
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
-        let handle = Arc::clone(&self.handle);
-        let wanted = call.into_payload().downcast::<StartRequest>();
+        let (handle, reader) = (Arc::clone(&self.handle), self.reader.clone());
+        let (wanted, permit) = call.into_payload_and_reads();
+        let wanted = wanted.downcast::<DelegateCall>();
         Box::pin(async move {
-            let Ok(mut start) = wanted else { return session_ended() };
+            let Ok(wanted) = wanted else { return session_ended() };
+            let DelegateCall { mut start, references } = *wanted;
+            if !references.is_empty() {
+                let subagent = handle.delegation.subagents.get(start.subagent);
+                let max = subagent.map_or(0, |subagent| handle.references_bytes_max(subagent));
+                match Reference::texts(references, &permit, reader.as_ref(), &context, max).await {
+                    Ok(texts) => start.handoff.text.push_str(&texts),
+                    Err(why) => return ToolOutput::error(format!("No agent was started. {why}")),
+                }
+            }
             let mut unused = None;
             if start.isolated {
                 match open_workspace(&handle, &start).await {
@@ -315,7 +396,7 @@ impl Tool for DelegateTool {
             }
             let ((told, queued), alive) = (oneshot::channel(), Arc::new(()));
             (start.queued, start.wanted) = (Some(told), Arc::downgrade(&alive));
-            let answer = ask(&handle, |report| DelegationRequest::Start(start, report));
+            let answer = ask(&handle, |report| DelegationRequest::Start(Box::new(start), report));
             let mut answer = std::pin::pin!(answer);
             let answer = tokio::select! {
                 biased;
@@ -333,7 +414,7 @@ impl Tool for DelegateTool {
                     if let Some(unused) = unused {
                         unused.keep();
                     }
-                    result_of(&handle, started).await
+                    result_of(&handle, &context.call.origin, started).await
                 }
                 Some(Err(NotStarted::Limit(refused))) => refusal(&refused),
                 Some(Err(NotStarted::Cannot(why))) => ToolOutput::error(why),
@@ -414,6 +495,7 @@ async fn open_workspace(
 /// subagent has ended.
 async fn result_of(
     handle: &DelegationHandle,
+    caller: &Origin,
     StartedSubagent { id, background, ended }: StartedSubagent,
 ) -> ToolOutput {
     if background {
@@ -425,7 +507,7 @@ async fn result_of(
         return ToolOutput::text(text).with_metadata(json!({"invocationId": id}));
     }
     match ended.await {
-        Ok(ended) => ended.output(handle.delegation.caps.answer_bytes_max),
+        Ok(ended) => ended.output(handle.answer_bytes_max(caller)),
         Err(_) => session_ended(),
     }
 }
@@ -437,8 +519,9 @@ pub(crate) async fn reattach(
     call: CallId,
     caller: Arc<Origin>,
 ) -> ToolOutput {
+    let origin = Arc::clone(&caller);
     match ask(handle, |report| DelegationRequest::Attach(call, caller, report)).await.flatten() {
-        Some(started) => result_of(handle, started).await,
+        Some(started) => result_of(handle, &origin, started).await,
         None => session_ended(),
     }
 }
@@ -450,10 +533,9 @@ pub(crate) async fn stopped_call_output(
     call: CallId,
     caller: Arc<Origin>,
 ) -> Option<ToolOutput> {
+    let origin = Arc::clone(&caller);
     match ask(handle, |report| DelegationRequest::Detach(call, caller, report)).await.flatten()? {
-        DetachedSubagent::Ended(ended) => {
-            Some(ended.output(handle.delegation.caps.answer_bytes_max))
-        }
+        DetachedSubagent::Ended(ended) => Some(ended.output(handle.answer_bytes_max(&origin))),
         DetachedSubagent::Running(id, agent) => Some(ToolOutput::error(format!(
             "Cancelled while agent {agent} ({id}) worked on it: that one is stopped, too. What it did \
              until then comes as a message. Its effects may be partial; look before relying on them."
@@ -476,7 +558,10 @@ async fn ask<T: Send + 'static>(
     answer.await.ok()?.ok()
 }
 
-async fn query_status(handle: &DelegationHandle, origin: &Arc<Origin>) -> Vec<SubagentInfo> {
+pub(super) async fn query_status(
+    handle: &DelegationHandle,
+    origin: &Arc<Origin>,
+) -> Vec<SubagentInfo> {
     ask(handle, |report| DelegationRequest::Query(Arc::clone(origin), report))
         .await
         .unwrap_or_default()

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::SandboxTier;
+use super::{SandboxTier, TargetType};
 use crate::conversation::{InvocationId, SessionId};
 use crate::cost::Budget;
 
@@ -109,6 +109,19 @@ pub struct Grant {
     pub target: String,
     /// Scope of the permission.
     pub scope: Scope,
+}
+
+/// Target of a permission request: a tool, or an agent that would start.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct PermissionTarget {
+    /// Kind of the target.
+    #[serde(default)]
+    pub target_type: TargetType,
+    /// Name of the tool or agent; empty in older journals.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub target_name: String,
 }
 
 /// Invocation that an event, a call or a message belongs to, with its agent. An auxiliary request

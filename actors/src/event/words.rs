@@ -75,12 +75,31 @@ macro_rules! word_enum {
 word_enum! {
     /// Source of the answer to a permission request.
     DecisionSource {
-        /// A person answered, or the policy denied the call when it judged the open request again.
+        /// A person answered.
         User = "user",
+        /// The policy denied the call when it judged the open request again, after a new grant.
+        Policy = "policy",
         /// The flag `--yes` allowed the call.
         Yes = "--yes",
         /// No person could be asked, or too many requests were open: the call is denied.
         Nobody = "nobody",
+    }
+}
+
+word_enum! {
+    /// Kind of the target of a permission request.
+    TargetType {
+        /// A call of a tool.
+        Tool = "tool",
+        /// The start of an agent.
+        Agent = "agent",
+    }
+}
+
+impl Default for TargetType {
+    /// Tool: the target of most requests, and of those in journals that do not name it.
+    fn default() -> TargetType {
+        TargetType::Tool
     }
 }
 
@@ -161,6 +180,8 @@ word_enum! {
         Threshold = "threshold",
         /// The provider rejected a request as too long for the model.
         Overflow = "overflow",
+        /// Older results of subagents became entries of a ledger.
+        Delegates = "delegates",
     }
 }
 
@@ -240,11 +261,14 @@ mod tests {
 
     #[test]
     fn each_enum_value_has_its_journal_text() {
-        assert_eq!(texts(DecisionSource::KNOWN), ["user", "--yes", "nobody"]);
+        assert_eq!(texts(DecisionSource::KNOWN), ["user", "policy", "--yes", "nobody"]);
         let classes =
             ["invalid", "denied", "failed", "cancelled", "crashed", "skipped", "unknown_tool"];
         assert_eq!(texts(ToolFailureClass::KNOWN), classes);
-        assert_eq!(texts(CompactionCause::KNOWN), ["request", "threshold", "overflow"]);
+        assert_eq!(
+            texts(CompactionCause::KNOWN),
+            ["request", "threshold", "overflow", "delegates"]
+        );
         let reasons = [
             "completed",
             "failed",

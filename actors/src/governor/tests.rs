@@ -99,18 +99,40 @@ fn child_budget_never_exceeds_its_parents() {
         ..GovernorLimits::default()
     };
     let mut governor = Governor::new(limits);
-    let short = PermitRequest {
-        duration_max: Some(Duration::from_secs(10)),
-        tokens_max: Some(100),
-        ..PermitRequest::default()
-    };
+    let short =
+        PermitRequest { duration_max: Some(Duration::from_secs(10)), ..PermitRequest::default() };
     let parent = governor.admit(&id(1), &short, NOW).unwrap();
-    assert_eq!((parent.tokens, parent.until), (Some(100), Some(NOW + Duration::from_secs(10))));
+    assert_eq!((parent.tokens, parent.until), (Some(300), Some(NOW + Duration::from_secs(10))));
     let later = NOW + Duration::from_secs(4);
     let child = governor.admit(&id(2), &request(Some(id(1))), later).unwrap();
-    assert_eq!((child.tokens, child.until), (Some(100), parent.until));
+    assert_eq!((child.tokens, child.until), (Some(300), parent.until));
     let too_late = governor.admit(&id(3), &request(Some(id(1))), NOW + Duration::from_secs(10));
     assert_eq!(too_late.unwrap_err().limit, "delegation.maxDurationSeconds");
+}
+
+#[test]
+fn refusal_for_time_names_the_limit_that_is_reached() {
+    let limits =
+        GovernorLimits { duration_max: Some(Duration::from_mins(1)), ..GovernorLimits::default() };
+    let seconds = Duration::from_secs;
+    let run_time = Some(RunTime { max: seconds(90), left: Duration::ZERO });
+    let table = [
+        (
+            PermitRequest { worked: seconds(60), ..request(None) },
+            "delegation.maxDurationSeconds",
+            60,
+        ),
+        (
+            PermitRequest { duration_max: Some(seconds(5)), worked: seconds(5), ..request(None) },
+            "limits.maxDurationSeconds",
+            5,
+        ),
+        (PermitRequest { run_time, ..request(None) }, "timeout", 90),
+    ];
+    for (asked, limit, value) in table {
+        let refused = Governor::new(limits.clone()).admit(&id(1), &asked, NOW).unwrap_err();
+        assert_eq!((refused.limit, refused.value), (limit, value));
+    }
 }
 
 proptest! {

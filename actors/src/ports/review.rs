@@ -6,7 +6,9 @@
 use std::any::Any;
 
 use crate::conversation::ToolCall;
-use crate::ports::{Action, Confinement, PermissionQuestion, Policy, Prepared, Situation, Verdict};
+use crate::ports::{
+    Action, Confinement, Operation, PermissionQuestion, Policy, Prepared, Situation, Verdict,
+};
 
 /// A call that may run. Tools accept nothing else, and only the review can make one:
 ///
@@ -44,6 +46,34 @@ impl PermittedCall {
     /// The private data of the tool from the preparation.
     pub fn into_payload(self) -> Box<dyn Any + Send> {
         self.prepared.payload
+    }
+
+    /// The private data of the tool, and the permit for the reads that were judged with the call.
+    pub(crate) fn into_payload_and_reads(self) -> (Box<dyn Any + Send>, ReadPermit) {
+        let PermittedCall { call, prepared, confinement } = self;
+        let Prepared { action, payload } = prepared;
+        (payload, ReadPermit { call, operations: action.operations, confinement })
+    }
+}
+
+/// Permit for the reads of a permitted call, which another tool performs for it.
+#[derive(Debug)]
+pub(crate) struct ReadPermit {
+    call: ToolCall,
+    operations: Vec<Operation>,
+    confinement: Confinement,
+}
+
+impl ReadPermit {
+    /// Permits `prepared`, a call of a tool that only reads, if all its operations are reads that
+    /// were judged with the permitted call. `None`: it does something else.
+    pub(crate) fn permit(&self, prepared: Prepared) -> Option<PermittedCall> {
+        let was_judged = |one: &Operation| {
+            matches!(one, Operation::Read { .. }) && self.operations.contains(one)
+        };
+        let all = prepared.action.operations.iter().all(was_judged);
+        let (call, confinement) = (self.call.clone(), self.confinement.clone());
+        all.then(|| PermittedCall { call, prepared, confinement })
     }
 }
 
@@ -108,4 +138,43 @@ pub fn permit_for_test(
     confinement: Confinement,
 ) -> PermittedCall {
     PermittedCall { call, prepared, confinement }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conversation::CallId;
+
+    #[test]
+    fn only_judged_reads_are_permitted_with_a_call() {
+        let read = |path: &str| Operation::Read {
+            path: path.to_owned(),
+            relative: path.to_owned(),
+            root: "/w".to_owned(),
+        };
+        let prepared = |operations: Vec<Operation>| Prepared {
+            action: Action {
+                tool: "t".to_owned(),
+                operations,
+                summary: String::new(),
+                detail: String::new(),
+                digest: String::new(),
+            },
+            payload: Box::new(()),
+        };
+        let invoke = Operation::Invoke { agent: "a".to_owned(), provider: "p".to_owned() };
+        let call = ToolCall {
+            id: CallId::new("1"),
+            provider_id: None,
+            name: "t".to_owned(),
+            arguments: String::new(),
+        };
+        let whole = prepared(vec![invoke.clone(), read("/w/a")]);
+        let permitted = permit_for_test(call, whole, crate::testing::test_confinement());
+        let (_, permit) = permitted.into_payload_and_reads();
+        assert!(permit.permit(prepared(vec![read("/w/a")])).is_some());
+        assert!(permit.permit(prepared(Vec::new())).is_some(), "nothing to judge");
+        assert!(permit.permit(prepared(vec![read("/w/b")])).is_none());
+        assert!(permit.permit(prepared(vec![invoke])).is_none(), "no read");
+    }
 }

@@ -28,6 +28,9 @@ pub struct Delegated {
     pub task: String,
     /// True if the caller does not wait for its end.
     pub background: bool,
+    /// True if the caller wants a brief answer.
+    #[serde(default)]
+    pub brief: bool,
     /// Number of starts of the subagent; more than one if its caller resumed it.
     pub starts: u32,
     /// True if its task, the first user message, is recorded since the last start.
@@ -133,6 +136,7 @@ impl Delegated {
                 .clone()
                 .or_else(|| self.workplace.clone().map(WorktreeSummary::unknown)),
             unmerged_below: Vec::new(),
+            brief: self.brief,
         }
     }
 
@@ -244,6 +248,7 @@ fn requested(all: &mut Vec<Delegated>, cwd: &str, caller: &Arc<Origin>, record: 
         provider,
         task,
         background,
+        brief,
         workplace,
     } = &record.event
     else {
@@ -267,6 +272,7 @@ fn requested(all: &mut Vec<Delegated>, cwd: &str, caller: &Arc<Origin>, record: 
         cwd: cwd.to_owned(),
         task: task.clone(),
         background: *background,
+        brief: *brief,
         since_ms: Some(record.ts),
         workplace: workplace.clone(),
         starts: starts + 1,

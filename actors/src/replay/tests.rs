@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::conversation::{AssistantMessage, Reasoning, SessionId, StopReason};
-use crate::event::FORMAT_VERSION;
+use crate::event::{FORMAT_VERSION, PermissionTarget};
 
 /// Builds the records of a session.
 #[derive(Default)]
@@ -102,6 +102,7 @@ fn failed(id: &str, words: &str) -> Event {
 
 fn asked(id: &str, call: &str) -> Event {
     Event::PermissionRequested {
+        target: PermissionTarget::default(),
         request_id: QuestionId::new(id),
         call_id: CallId::new(call),
         tool: "bash".to_owned(),
@@ -119,6 +120,7 @@ fn granted(id: &str, scope: Scope) -> Event {
     let target = "src".to_owned();
     let grant = Grant { operation: "write".to_owned(), target, scope };
     Event::PermissionGranted {
+        target: PermissionTarget::default(),
         request_id: QuestionId::new(id),
         by: crate::event::DecisionSource::User,
         scope,

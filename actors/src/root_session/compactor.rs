@@ -8,7 +8,9 @@ use tokio::task::JoinError;
 use crate::agent_invocation::{
     ContextFitter, ModelRoutes, Summary, compacted_event, without_summary,
 };
-use crate::compaction::{CompactedHistory, CompactionGoal, compact, messages_since_reply, size_of};
+use crate::compaction::{
+    CompactedHistory, CompactionGoal, FileTools, compact, messages_since_reply, size_of,
+};
 use crate::context::{ContextMeter, ContextReading};
 use crate::conversation::{InvocationId, Message};
 use crate::event::{CompactionCause, ContextUse, Event};
@@ -74,21 +76,22 @@ impl State {
     }
 
     /// Compacts the history between prompts, and replies with the result. If a model writes the
-    /// summary, the reply follows when the summary has arrived. Refused during a run or another
-    /// compaction, and if the session is ending.
+    /// summary, the reply follows when the summary has arrived. Refused during a run, a tool call of
+    /// the user or another compaction, and if the session is ending.
     pub(super) fn compact(&mut self, keep: Option<String>, reply: CompactReply) {
         if self.end.is_ending() {
             return answer(reply, Err(PromptError::Ended));
         }
-        if self.main_run.is_running() || self.compactor.is_busy() {
+        if self.main_run.is_busy() || self.compactor.is_busy() {
             return answer(reply, Err(PromptError::Busy));
         }
         let budget = &self.base.settings.limits.context_main;
         let turns = budget.recent_turns_min;
         let quarter = CompactionGoal::quarter(&self.main_run.history, turns, budget.summary_tokens);
         let origin = self.base.new_origin();
-        let goal =
-            CompactionGoal { keep, beside: self.base.services.background_work(&origin), ..quarter };
+        let beside = self.base.services.background_work(&origin);
+        let files = FileTools::of(&self.base.specs);
+        let goal = CompactionGoal { keep, beside, files, ..quarter };
         let has_summariser = self.compactor.summariser.is_some();
         let large = budget.inline_result_tokens;
         let plan = plan(&self.main_run.history, &goal, large, has_summariser);

@@ -197,7 +197,7 @@ mod tests {
 
     fn end() -> SessionEnd {
         let observed = EndNotifier {
-            feed: Feed::new(),
+            feed: Feed::new(SessionId::new("s")),
             session_id: SessionId::new("s"),
             clock: Arc::new(TokioClock::default()),
         };

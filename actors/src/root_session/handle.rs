@@ -10,7 +10,7 @@ use crate::compaction::CompactedHistory;
 use crate::conversation::{
     CallId, ContentPart, InvocationId, Message, MessageId, Prompt, QuestionId, SessionId,
 };
-use crate::delegation::{self, DelegationHandle, Forget};
+use crate::delegation::{self, DelegationHandle, DelegationSurroundings, Forget};
 use crate::event::{ContextUse, MessageKind};
 use crate::guarded::Guarded;
 use crate::ledger::{Accounts, BudgetMsg};
@@ -107,7 +107,7 @@ impl SessionHandle {
         let tree =
             ChildActors { writer: watch::Sender::new(None), coordinator: watch::Sender::new(None) };
         let permissions = SupervisedRef::new(tree.coordinator.subscribe());
-        let feed = Feed::new();
+        let feed = Feed::new(settings.session_id.clone());
         let (journal, ids) = (Arc::clone(&ports.journal), Arc::clone(&ports.ids));
         let session_id = settings.session_id.clone();
         let (ask_timeout, events_buffered_max) =
@@ -347,7 +347,12 @@ impl SessionBase {
         let provider_info = ports.provider.info();
         let delegation_handle = settings.delegation.clone().map(|delegation| {
             let (info, ids) = (provider_info.clone(), Arc::clone(&ports.ids));
-            Arc::new(DelegationHandle::new(delegation, info, settings.cwd.clone(), ids))
+            let surroundings = DelegationSurroundings {
+                cwd: settings.cwd.clone(),
+                child_context: (settings.limits.context_child.clone(), settings.context.clone()),
+                main_tools: settings.tools.clone(),
+            };
+            Arc::new(DelegationHandle::new(delegation, info, surroundings, ids))
         });
         if let Some(handle) = &delegation_handle {
             let mut tools = (*ports.tools).clone();

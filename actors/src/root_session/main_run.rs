@@ -361,7 +361,6 @@ impl SessionBase {
             provider: self.provider_info.profile.clone(),
             model: self.provider_info.model.clone(),
             tools: self.specs.iter().map(|spec| spec.name.clone()).collect(),
-            after: None,
         }
     }
 }

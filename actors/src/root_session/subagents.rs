@@ -28,7 +28,7 @@ use crate::delegation::{
     depth_of,
 };
 use crate::event::{Event, Origin};
-use crate::governor::{FreedBy, Governor, Permit, PermitRequest, SubagentRefusal};
+use crate::governor::{FreedBy, Governor, Permit, PermitRequest, RunTime, SubagentRefusal};
 use crate::mailbox::{self, AliveToken, AllGone, HandlerResult, Lost, Report, answer, spawn_child};
 use crate::outcome::{Ending, Memories};
 use crate::ports::ToolSpec;
@@ -51,9 +51,10 @@ pub(super) enum SubagentsMsg {
     Request(DelegationRequest),
     /// A concurrency slot may be free: start queued subagents.
     PlaceFreed,
-    /// The grace period of the stop in progress is over: kill the subagents that were asked to stop
-    /// and still run.
-    Overdue,
+    /// The grace period of this number is over: kill the subagents that were asked to stop and still
+    /// run.
+    /// `None`: the timer of a grace period was dropped.
+    Overdue(Option<u64>),
     /// The invocation ended or crashed before it accepted this message.
     Undelivered(InvocationId, QueuedInput),
     /// Reopening the isolated workspace of a subagent succeeded or failed.
@@ -82,6 +83,8 @@ pub(super) struct Subagents {
     /// with the id of its recipient.
     pending: Vec<(InvocationId, QueuedInput)>,
     stopping: Option<StopInProgress>,
+    /// Number of grace periods that have begun.
+    grace_periods: u64,
     /// Subagents that were running when an earlier process ended, and are not resumed yet.
     returning: Vec<Delegated>,
     /// Subagents of the main agent that ended while it was being stopped, or that an earlier
@@ -99,6 +102,8 @@ struct Child {
     task: String,
     /// True if its caller does not wait for it.
     background: bool,
+    /// True if its caller wants a brief answer.
+    brief: bool,
     /// True if its caller is being rebuilt and will ask for its end.
     expected: bool,
     /// True if an earlier process has started it and it has not continued yet.
@@ -188,6 +193,11 @@ impl Child {
         kind.started(&self.specs(kind))
     }
 
+    /// Event that records its tools.
+    fn tool_policy(&self, kind: &SubagentConfig) -> Event {
+        kind.tool_policy(&self.specs(kind), self.workspace.is_some())
+    }
+
     /// Event that records the request to start it.
     fn requested(&self, kind: &SubagentConfig) -> Event {
         Event::InvocationRequested {
@@ -197,6 +207,7 @@ impl Child {
             provider: kind.info.profile.clone(),
             task: self.task.clone(),
             background: self.background,
+            brief: self.brief,
             workplace: self.workspace.as_ref().map(|workspace| workspace.cwd.clone()),
         }
     }
@@ -290,7 +301,8 @@ impl State {
                 report.send(self.status_below(&origin));
             }
             SubagentsMsg::PlaceFreed => self.start_queued().await?,
-            SubagentsMsg::Overdue => self.stop_overdue(),
+            SubagentsMsg::Overdue(Some(period)) => self.stop_overdue(period),
+            SubagentsMsg::Overdue(None) => {}
             SubagentsMsg::Undelivered(parent, queued) => {
                 self.requeue_undelivered(&parent, queued);
             }
@@ -317,9 +329,9 @@ impl State {
         let now = self.base.ports.clock.monotonic();
         self.base.own_depth(start)?;
         // The task as a whole may have a limit, which its subagents share.
-        let left = self.main_run.began().and_then(|began| {
+        let run_time = self.main_run.began().and_then(|began| {
             let max = self.base.settings.limits.duration_max?;
-            Some(max.saturating_sub(now.saturating_sub(began)))
+            Some(RunTime { max, left: max.saturating_sub(now.saturating_sub(began)) })
         });
         let kind = self.subagents.kinds.get(start.subagent);
         let own = kind.and_then(|kind| kind.duration_max);
@@ -330,7 +342,8 @@ impl State {
                 .parent_invocation_id
                 .is_some()
                 .then(|| start.origin.invocation_id.clone()),
-            duration_max: [left, own].into_iter().flatten().min(),
+            duration_max: own,
+            run_time,
             waits: !start.background,
             ahead: u32::try_from(ahead).unwrap_or(u32::MAX),
             tokens_left: left_budget.tokens,
@@ -431,6 +444,7 @@ impl SessionBase {
             subagent,
             handoff,
             background,
+            brief,
             turns_max,
             workplace,
             ..
@@ -444,7 +458,7 @@ impl SessionBase {
             agent_path: format!("{}/{}", caller.agent_path, kind.name),
         });
         let idle = self.idle((origin, caller), subagent, call_id, permit);
-        let child = Child { task: handoff.task, background, turns_max, workspace, ..idle };
+        let child = Child { task: handoff.task, background, brief, turns_max, workspace, ..idle };
         (child, vec![ContentPart::text(handoff.text)])
     }
 
@@ -464,6 +478,7 @@ impl SessionBase {
             call_id,
             task: String::new(),
             background: false,
+            brief: false,
             expected: false,
             returned: false,
             turns_max: None,

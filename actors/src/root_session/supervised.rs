@@ -233,7 +233,7 @@ mod tests {
         let args = transcript_writer::Args {
             store: Arc::clone(&store) as Arc<dyn crate::ports::JournalStore>,
             clock,
-            feed: Feed::new(),
+            feed: Feed::new(SessionId::new("s")),
             outbox,
             patience: Duration::ZERO,
             fail: FailPoints::none(),

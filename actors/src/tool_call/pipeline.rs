@@ -51,6 +51,8 @@ pub(crate) struct Pipeline {
     pub(super) attached: bool,
     /// Bytes of text that the context budget leaves for the result.
     pub(super) room_bytes: usize,
+    /// Note for the agent at the end of the result; `None` if there is none.
+    pub(super) note: Option<String>,
 }
 
 type Refusal = CallEnd;
@@ -86,7 +88,8 @@ impl Pipeline {
         self.intend(effect, intent, permitted.action().summary.clone()).await?;
         let (mut output, elapsed) = self.perform(&*tool, permitted).await;
         // The model is informed about changed arguments.
-        output.content.extend(accepted.notes.into_iter().map(ContentPart::text));
+        let notes = accepted.notes.into_iter().chain(self.note.clone());
+        output.content.extend(notes.map(ContentPart::text));
         Ok(CallEnd::Ran { output, took: elapsed, input: Box::new(accepted.value) })
     }
 
@@ -124,30 +127,48 @@ impl Pipeline {
         tool: Arc<dyn Tool>,
     ) -> Result<(Arc<dyn Tool>, PermittedCall, Accepted), Refusal> {
         let accepted = self.arguments(&*tool).await?;
-        let prepared = self.prepare(&*tool, &accepted.value).await?;
-        let mut reviewed = self.review(&*tool, prepared);
+        let permitted = self.permit_accepted(&*tool, &accepted).await;
+        match permitted {
+            Ok(permitted) => Ok((tool, permitted, accepted)),
+            Err(CallEnd::Refused { class, mut output }) => {
+                // What was refused are the arguments of the hook, not those of the model.
+                output.content.extend(accepted.notes.into_iter().map(ContentPart::text));
+                Err(CallEnd::Refused { class, output })
+            }
+            Err(ran) => Err(ran),
+        }
+    }
+
+    /// Gets permission for a call with accepted arguments.
+    async fn permit_accepted(
+        &self,
+        tool: &dyn Tool,
+        accepted: &Accepted,
+    ) -> Result<PermittedCall, Refusal> {
+        let prepared = self.prepare(tool, &accepted.value).await?;
+        let mut reviewed = self.review(tool, prepared);
         for _ in 0..=self.services.limits.rejudgements_max {
             let pending = match reviewed {
-                Review::Permitted(permitted) => return Ok((tool, permitted, accepted)),
+                Review::Permitted(permitted) => return Ok(permitted),
                 Review::Denied { reason, rule } => return Err(denied(&reason, Some(&rule))),
                 Review::Pending(pending) => pending,
             };
             let (action, question) = (pending.action().clone(), pending.question().clone());
             self.may_ask(&accepted.value, &action, &question).await?;
-            let allowed = self.question(&*tool, action, question).await?;
+            let allowed = self.question(tool, action, question).await?;
             // The world may have changed while a human was thinking.
-            let prepared = self.prepare(&*tool, &accepted.value).await?;
+            let prepared = self.prepare(tool, &accepted.value).await?;
             // No answer for exactly this call: it is judged again.
             if allowed.is_none_or(|allowed| allowed != self.binding(&prepared.action)) {
-                reviewed = self.review(&*tool, prepared);
+                reviewed = self.review(tool, prepared);
                 continue;
             }
-            if let Some(refusal) = self.refused(&*tool, &prepared.action) {
+            if let Some(refusal) = self.refused(tool, &prepared.action) {
                 return Err(refusal);
             }
             match pending.approve(prepared) {
-                Ok(permitted) => return Ok((tool, permitted, accepted)),
-                Err(changed) => reviewed = self.review(&*tool, changed),
+                Ok(permitted) => return Ok(permitted),
+                Err(changed) => reviewed = self.review(tool, changed),
             }
         }
         Err(denied("what it would do kept changing while it was asked about", None))

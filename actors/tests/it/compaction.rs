@@ -560,13 +560,16 @@ async fn low_context_warning_is_shown_once_with_advice() {
     let outcome = stage.play("Go.").await;
     assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
     let seen = end(&bench, stage).await;
-    let warnings: Vec<&String> = seen
+    let mut warnings: Vec<&String> = seen
         .iter()
         .filter_map(|one| match one.event() {
             Event::Warning { message } => Some(message),
             _ => None,
         })
         .collect();
-    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    warnings.sort_unstable();
+    assert!(warnings[0].starts_with("instructions and tools take "), "{warnings:?}");
     assert!(warnings[0].contains("raise context.main.maxContextTokens"), "{warnings:?}");
+    assert!(warnings[1].starts_with("the context of build is "), "{warnings:?}");
 }

@@ -155,7 +155,14 @@ async fn delegates_a_task_and_reads_the_answer() {
             .iter()
             .all(|one| { one.origin().unwrap().parent_invocation_id.as_ref() == Some(&parent) })
     );
-    assert_eq!(types(&child)[..3], ["user.message", "agent.invocation.started", "model.request"]);
+    let begun = [
+        "user.message",
+        "agent.invocation.started",
+        "agent.invocation.tool_policy.applied",
+        "context.compiled",
+        "model.request",
+    ];
+    assert_eq!(types(&child)[..5], begun);
     assert_eq!(types(&child).last().unwrap(), "agent.invocation.completed");
     assert_eq!(outcomes(&seen), [SubagentOutcome::Done]);
     let ended = seen.iter().find_map(|one| match one.event() {

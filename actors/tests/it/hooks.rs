@@ -180,7 +180,9 @@ async fn changed_arguments_are_judged_again_and_shown() {
             assert_eq!(results(&bench), [format!("changed\n{note}")]);
         } else {
             assert_eq!(started, None);
-            assert_eq!(results(&bench), ["Denied: not that (rule: test)"]);
+            // The model reads which arguments were denied.
+            let note = "(hook test: so says the test; what ran: {\"text\":\"changed\"})";
+            assert_eq!(results(&bench), [format!("Denied: not that (rule: test)\n{note}")]);
         }
     }
 }

@@ -17,12 +17,14 @@ async fn model_answers_after_its_tools() {
     session.started
     user.message
     agent.invocation.started
+    context.compiled
     model.request
     model.text
     model.usage
     tool.requested
     tool.started
     tool.completed
+    context.compiled
     model.request
     model.text.delta
     model.text

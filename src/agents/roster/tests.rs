@@ -25,8 +25,8 @@ impl RosterFolders {
 
     fn file(self, path: &str, text: &str) -> RosterFolders {
         let path = self.dir.path().join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
         self
     }
 
@@ -285,4 +285,64 @@ fn claude_code_agents_load_after_posse_agents_and_under_trust() {
     let roster = place.load();
     assert!(roster.find("finder").is_none() && roster.find("helper").is_some());
     assert_eq!(roster.inert, ["finder"]);
+}
+
+#[test]
+fn uses_and_authority_narrow_a_definition() {
+    let text = "---\ndescription: d\nmode: all\ntools: [read_file, grep]\n\
+        authority:\n  tools: [grep, bash]\n  defaultDecision: deny\n  permissions:\n  - {tool: bash, decision: deny}\n\
+        defaultDecision: ask\n\
+        modes:\n  chat: { thinking: low, temperature: 0.5 }\n  task:\n    limits: { maxTurns: 3 }\n    prompt: { append: Decide. }\n\
+        \x20 subagent: { enabled: false }\n---\nDo.";
+    let roster = RosterFolders::new().file("user/audit.md", text).load();
+    assert_eq!(roster.refused().collect::<Vec<_>>(), Vec::<&Failure>::new());
+    let audit = roster.choose("audit").unwrap().clone();
+    assert_eq!(audit.tools, ToolSelection::Only(vec!["grep".into()]));
+    assert_eq!((audit.rules.len(), audit.default_decision), (1, Some(AgentDecision::Deny)));
+    assert!(!audit.read_only);
+    assert_eq!(audit.appended().collect::<Vec<_>>(), [("modes.task", "Decide.")]);
+
+    let mut notices = Vec::new();
+    let of = |used, notices: &mut Vec<String>| {
+        roster.clone().for_session("audit", used, notices).unwrap().find("audit").unwrap().clone()
+    };
+    let chat = of(AgentUse::Chat, &mut notices);
+    assert_eq!(chat.temperature, Some(0.5));
+    let task = of(AgentUse::Task, &mut notices);
+    assert_eq!((task.limits.turns_max, task.prompt.as_str()), (Some(3), "Do.\n\nDecide."));
+    assert_eq!(notices, Vec::<String>::new());
+    let other = roster.clone().for_session("build", AgentUse::Task, &mut notices).unwrap();
+    assert_eq!(other.find("audit").unwrap().temperature, Some(0.5), "that of chat");
+    assert!(notices[0].contains("modes.subagent is disabled"), "{notices:?}");
+}
+
+#[test]
+fn disabled_use_is_an_error_or_prevents_calls() {
+    let text =
+        "---\ndescription: d\nmode: all\ntools: []\nmodes:\n  chat: { enabled: false }\n---\nDo.";
+    let roster = RosterFolders::new().file("user/audit.md", text).load();
+    let mut notices = Vec::new();
+    let failure = roster.clone().for_session("audit", AgentUse::Chat, &mut notices).unwrap_err();
+    assert_eq!(failure.code, ErrorCode::AgentNotPrimary);
+    let other = roster.for_session("build", AgentUse::Chat, &mut notices).unwrap();
+    assert!(!other.find("audit").unwrap().delegation.callable);
+    assert!(notices[0].contains("no agent can call it"), "{notices:?}");
+}
+
+#[test]
+fn wrong_fields_of_a_use_name_their_counterparts() {
+    let text = "---\ndescription: d\ntools: []\nauthority: { tools: [none], level: 1 }\nmodes:\n  chat:\n    model: m\n    tools: [read_flie]\n    provider: { profile: fast }\n  subagent:\n    provider: { profile: none }\n    limits: { maxTurns: 0 }\n  daemon: {}\n---\nDo.";
+    let refused = RosterFolders::new().file("user/audit.md", text).refused().join("\n");
+    for part in [
+        "AGN005 /user/audit.md:4 agent \"audit\": there is no tool \"none\"",
+        "unknown field \"authority.level\"",
+        "modes.chat.model is not known",
+        "there is no tool \"read_flie\"",
+        "modes.chat.provider.profile: the main agent uses the provider of the session",
+        "AGN006",
+        "modes.subagent.limits.maxTurns is out of range",
+        "modes.daemon is not known",
+    ] {
+        assert!(refused.contains(part), "{part}: {refused}");
+    }
 }

@@ -46,7 +46,7 @@ error_codes! {
     AgentToolUnknown = "AGN005", "3", "An agent definition names a tool that does not exist.", "use a name of `posse tools`";
     AgentProfileUnknown = "AGN006", "3", "An agent definition names an unknown provider profile.", "add the profile to `providers`, or leave it out";
     AgentProviderField = "AGN007", "3", "An agent definition contains a setting of a provider.", "put the setting into `providers` and name the profile";
-    AgentNotPrimary = "AGN008", "3", "The agent works for other agents only.", "choose a primary agent";
+    AgentNotPrimary = "AGN008", "3", "The agent works for other agents only, or is disabled as a main agent.", "choose another agent";
     AgentListUnknown = "AGN009", "3", "An agent may call an agent that does not exist or cannot be called.", "correct the list";
     AgentHiddenCharacters = "AGN010", "3", "An agent's text contains hidden characters; they are shown as escapes.", "remove them from the file";
     AgentFieldIgnored = "AGN011", "-", "Fields of agents of Claude Code have no counterpart; they are ignored.", "define the agent in .posse/agents, or leave the fields out";

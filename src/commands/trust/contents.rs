@@ -61,6 +61,10 @@ impl TrustContents {
                 push(&mut text, &line);
             }
             push_beginning(&mut text, agent.instructions());
+            for (setting, appended) in agent.appended() {
+                push(&mut text, &format!("{setting} adds:"));
+                push_beginning(&mut text, appended);
+            }
         }
         for flaw in self.agent_flaws(&place) {
             push(&mut text, &flaw);

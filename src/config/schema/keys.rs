@@ -78,10 +78,20 @@ pub(crate) static KEYS: &[ConfigKey] = &[
     key("context.main.compression", Choice(COMPRESSIONS), D::Text("deterministic"), Trusted,
         "Method of compaction. deterministic: by rules, with a summary by the model in \
          roles.compact if that is set; none: only on request."),
+    key("context.main.keepRawDelegateResults", Whole(0, 100), D::Whole(2), Trusted,
+        "Number of newest results of subagents that stay as they are in the main conversation. \
+         Older ones become entries of a ledger.")
+        .variable("POSSE_MAIN_KEEP_RAW_DELEGATE_RESULTS"),
+    key("context.main.ledgerTargetTokens", TOKENS, D::Whole(1200), Trusted,
+        "Maximum size of the ledger of older results of subagents, in tokens."),
     key("context.main.maxContextTokens", TOKENS_OR_AUTO, D::Of(main_tokens), Trusted,
         "Context of the main agent, in tokens. auto: the context window of its model; if that is \
          unknown, 32000 for a server on this machine, otherwise 128000.")
         .variable("POSSE_MAIN_MAX_CONTEXT_TOKENS"),
+    key("context.main.maxDelegateResultTokens", TOKENS, D::Whole(1000), Trusted,
+        "Maximum size of a subagent's result in the main conversation, in tokens, if it is lower \
+         than context.subAgent.maxResultTokensToMain.")
+        .variable("POSSE_MAIN_MAX_DELEGATE_RESULT_TOKENS"),
     key("context.main.maxInlineToolResultTokens", TOKENS, D::Of(|| json!(ContextBudget::main().inline_result_tokens)), Trusted,
         "Tool results up to this size, in tokens, are kept in full when a request was refused \
          as too large. Also for subagents."),

@@ -1,11 +1,8 @@
-//! Keys and environment variables that earlier versions accepted without effect. They are errors or
+//! Keys that earlier versions accepted without effect. They are errors or
 //! warnings like unknown ones, with a text of their own.
 
 /// Paths of the keys, as in [`KEYS`](super::KEYS).
 const KEYS: &[&str] = &[
-    "context.main.keepRawDelegateResults",
-    "context.main.ledgerTargetTokens",
-    "context.main.maxDelegateResultTokens",
     "context.main.reserveForImagesTokens",
     "context.main.retrievalMaxTokens",
     "context.subAgent.maxInputTokens",
@@ -41,10 +38,6 @@ const KEYS: &[&str] = &[
     "trust.userTools",
 ];
 
-/// Names of the variables.
-const VARIABLES: [&str; 2] =
-    ["POSSE_MAIN_KEEP_RAW_DELEGATE_RESULTS", "POSSE_MAIN_MAX_DELEGATE_RESULT_TOKENS"];
-
 /// True if `path` is, or is below or above, a key that earlier versions accepted, and no key of this
 /// version is below it.
 pub(crate) fn was_key(path: &[&str]) -> bool {
@@ -53,11 +46,6 @@ pub(crate) fn was_key(path: &[&str]) -> bool {
         pairs.all(|(part, name)| part == "*" || part == *name)
     };
     super::children(path).next().is_none() && KEYS.iter().any(matches)
-}
-
-/// True if earlier versions accepted the environment variable `name`.
-pub(crate) fn was_variable(name: &str) -> bool {
-    VARIABLES.contains(&name)
 }
 
 #[cfg(test)]

@@ -303,6 +303,7 @@ mod tests {
             request_id: QuestionId::new(id),
             call_id: CallId::new("c"),
             tool: "bash".to_owned(),
+            target: posse_actors::event::PermissionTarget::default(),
             summary: format!("run {id}"),
             detail: String::new(),
             reason: String::new(),
@@ -318,6 +319,7 @@ mod tests {
             request_id: QuestionId::new(id),
             by: DecisionSource::User,
             reason: "no".to_owned(),
+            target: posse_actors::event::PermissionTarget::default(),
             rule: None,
             answered_by: by.map(str::to_owned),
         }

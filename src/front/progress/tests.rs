@@ -80,6 +80,7 @@ fn change_shows_the_start_of_its_diff() {
 fn diff_of_a_permission_request_is_not_repeated() {
     let id = QuestionId::new("q1");
     let asked = Event::PermissionRequested {
+        target: posse_actors::event::PermissionTarget::default(),
         request_id: id.clone(),
         call_id: CallId::new("c1"),
         tool: "write_file".to_owned(),
@@ -92,6 +93,7 @@ fn diff_of_a_permission_request_is_not_repeated() {
         binding: String::new(),
     };
     let granted = |by: &str| Event::PermissionGranted {
+        target: posse_actors::event::PermissionTarget::default(),
         request_id: id.clone(),
         by: by.to_owned().into(),
         scope: posse_actors::event::Scope::Once,

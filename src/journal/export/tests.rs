@@ -6,7 +6,7 @@ use posse_actors::conversation::{
     AssistantMessage, CallId, ContentPart, QuestionId, Reasoning, SessionId, StopReason, ToolCall,
     Usage,
 };
-use posse_actors::event::{Event, RecordId, SandboxTier, Scope, StoredRecord};
+use posse_actors::event::{Event, PermissionTarget, RecordId, SandboxTier, Scope, StoredRecord};
 use proptest::prelude::*;
 use pulldown_cmark::{Event as Piece, Options, Parser, Tag};
 use serde_json::json;
@@ -81,6 +81,7 @@ fn session(text: &str) -> Vec<Event> {
         },
         Event::ToolRequested { call_id: id.clone(), name: owned(), arguments: owned() },
         Event::PermissionRequested {
+            target: PermissionTarget::default(),
             request_id: question.clone(),
             call_id: id.clone(),
             tool: owned(),
@@ -93,6 +94,7 @@ fn session(text: &str) -> Vec<Event> {
             binding: owned(),
         },
         Event::PermissionGranted {
+            target: PermissionTarget::default(),
             request_id: question,
             by: owned().into(),
             scope: Scope::Session,

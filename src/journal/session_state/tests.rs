@@ -1,7 +1,7 @@
 //! States of sessions, by their records.
 
 use posse_actors::conversation::{CallId, ContentPart, QuestionId, SessionId, Usage};
-use posse_actors::event::{Event, FORMAT_VERSION, RecordId, StoredRecord};
+use posse_actors::event::{Event, FORMAT_VERSION, PermissionTarget, RecordId, StoredRecord};
 use posse_actors::replay::replay;
 
 use super::*;
@@ -30,6 +30,7 @@ fn said() -> Event {
 
 fn asked(id: &str) -> Event {
     Event::PermissionRequested {
+        target: PermissionTarget::default(),
         request_id: QuestionId::new(id),
         call_id: CallId::new(id),
         tool: "bash".to_owned(),

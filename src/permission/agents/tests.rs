@@ -114,3 +114,51 @@ fn default_decision_of_the_agent_is_the_last_resort() {
         assert_eq!(says(&policy, path, &[], call), expected, "{path} {call}");
     }
 }
+
+#[test]
+fn references_of_a_start_are_judged_as_reads_of_the_caller() {
+    let invocations = [("scout", "allow"), ("hand", "ask"), ("ghost", "deny")];
+    let policy = RulePolicy::new(PolicySettings {
+        roots: vec!["/w".into()],
+        rules: vec![
+            json!({"tool": "read_file", "match": {"pathGlob": "private/**"}, "decision": "deny"}),
+            json!({"tool": "read_file", "match": {"pathGlob": "asked/**"}, "decision": "ask"}),
+        ],
+        invocations: invocations.map(|(name, word)| (name.to_owned(), word.to_owned())).into(),
+        multi_agent: true,
+        ..PolicySettings::default()
+    })
+    .unwrap();
+    let call = |name: &str, file: &str| {
+        let (agent, provider) = (name.to_owned(), "fast".to_owned());
+        let read = Operation::Read {
+            path: format!("/w/{file}"),
+            relative: file.to_owned(),
+            root: "/w".to_owned(),
+        };
+        let operations = vec![Operation::Invoke { agent, provider }, read];
+        let action = Action { operations, ..action("delegate_agent") };
+        judged(&policy, &action, &situation("build", &[], AnswerSource::Human))
+    };
+    for (agent, file, expected) in [
+        ("scout", "src/a.rs", "allow"),
+        ("hand", "src/a.rs", "ask session"),
+        ("ghost", "src/a.rs", "deny"),
+        ("scout", "asked/a", "ask once"),
+        ("hand", "asked/a", "ask once"),
+        ("scout", "private/a", "deny"),
+        ("hand", ".env", "deny"),
+        ("scout", ".env", "deny"),
+    ] {
+        let seen = match call(agent, file) {
+            Verdict::Allow(_) => "allow",
+            Verdict::Ask(question) if question.grant.is_some() => "ask session",
+            Verdict::Ask(question) => {
+                assert_eq!(question.scopes, [Scope::Once], "{agent} {file}");
+                "ask once"
+            }
+            Verdict::Deny { .. } => "deny",
+        };
+        assert_eq!(seen, expected, "{agent} {file}");
+    }
+}

@@ -102,6 +102,8 @@ pub struct SearchResult {
     /// True if the result may be incomplete: a limit of matches, files or time was reached, or the
     /// search was cancelled.
     pub is_cut: bool,
+    /// True if the file to search could not be opened for the search.
+    pub is_unopened: bool,
     /// Number of files that were skipped as secrets: by their own name, by the name of a hard link
     /// to them, because they or a folder above them were renamed, or because a limit kept their
     /// other names unknown.

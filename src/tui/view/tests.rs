@@ -1,7 +1,7 @@
 //! Tests of waiting states and of what remains of them.
 
 use posse_actors::conversation::{CallId, ContentPart, InvocationId, QuestionId, Usage};
-use posse_actors::event::{Event, Grant, JobEnd, MessageKind, Scope};
+use posse_actors::event::{Event, Grant, JobEnd, MessageKind, PermissionTarget, Scope};
 use posse_base::failure::Exit;
 use serde_json::json;
 
@@ -123,6 +123,7 @@ fn requested(id: &str, call: &str) -> Event {
         provider: "anthropic".to_owned(),
         task: "make it short".to_owned(),
         background: false,
+        brief: false,
         workplace: None,
     }
 }
@@ -154,6 +155,7 @@ fn waiting_calls_show_the_reason_without_a_spinner() {
     assert!(screen.contains("· bash touch b · waiting for earlier calls"), "{screen}");
     assert!(!screen.contains("20 s"), "{screen}");
     stage.happens(Event::PermissionDenied {
+        target: PermissionTarget::default(),
         request_id: QuestionId::new("q1"),
         by: posse_actors::event::DecisionSource::User,
         reason: "the user said no".to_owned(),
@@ -179,6 +181,7 @@ fn grants_appear_in_the_transcript() {
     for scope in [Scope::Session, Scope::Project, Scope::Global] {
         let grant = Grant { operation: operation.clone(), target: target.clone(), scope };
         stage.happens(Event::PermissionGranted {
+            target: PermissionTarget::default(),
             request_id: QuestionId::new("q1"),
             by: posse_actors::event::DecisionSource::User,
             scope,

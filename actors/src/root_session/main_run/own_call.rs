@@ -95,6 +95,7 @@ impl State {
             question: None,
             attached: false,
             room_bytes: usize::MAX,
+            note: None,
             origin: Arc::clone(&origin),
             services: Arc::clone(&self.base.services),
             visible,

@@ -9,7 +9,7 @@ use crate::agent_invocation::Resumed;
 use crate::agent_invocation::{self, InvocationOutcome as Left, ended_event};
 use crate::conversation::{CallId, InvocationId, Usage};
 use crate::delegation::{FinishedTask, SubagentEnd, WORKSPACE_GONE, files_of, notice_id};
-use crate::event::{MessageKind, Origin};
+use crate::event::{Event, MessageKind, Origin};
 use crate::governor::SubagentUsage;
 use crate::mailbox::{HandlerResult, Lost, Report, tell};
 use crate::outcome::{Ending, SubagentOutcome, WorktreeSummary};
@@ -92,7 +92,7 @@ impl State {
         let workplace = workspace.map(|workspace| {
             workspace.summary().unwrap_or_else(|| WorktreeSummary::unknown(workspace.cwd.clone()))
         });
-        let (id, actions) = (id.clone(), child.actions.clone());
+        let (id, actions, brief) = (id.clone(), child.actions.clone(), child.brief);
         let ended = SubagentEnd {
             id,
             agent,
@@ -104,6 +104,7 @@ impl State {
             actions,
             workplace,
             unmerged_below,
+            brief,
         };
         let id = &ended.id.clone();
         let ended = Arc::new(ended);
@@ -169,8 +170,8 @@ impl State {
 
     pub(super) fn send_end_notice(&mut self, id: &InvocationId, ended: &SubagentEnd) {
         let Some(child) = self.subagents.find(id) else { return };
-        let queued = self.base.notice(id, &child.call_id, ended);
         let caller = Arc::clone(&child.caller);
+        let queued = self.base.notice(id, (&caller, &child.call_id), ended);
         self.notify(&caller, queued);
     }
 
@@ -302,31 +303,41 @@ impl SessionBase {
     /// answer.
     fn remember(&self, child: &Child, ended: &SubagentEnd, kinds: &[SubagentConfig]) {
         let Some(delegation_handle) = &self.delegation_handle else { return };
-        delegation_handle.memories.lock().add_report(&FinishedTask {
-            agent: &ended.agent,
-            provider: kinds.get(child.kind).map_or("", |kind| &kind.info.profile),
-            cwd: &delegation_handle.cwd,
+        let provider = kinds.get(child.kind).map_or("", |kind| kind.info.profile.as_str());
+        let (agent, cwd) = (ended.agent.as_str(), delegation_handle.cwd.as_str());
+        let mut memories = delegation_handle.memories.lock();
+        let added = memories.add_report(&FinishedTask {
+            agent,
+            provider,
+            cwd,
             task: &child.task,
             outcome: &ended.outcome,
             said: &ended.said,
             files: &child.files,
         });
+        let tasks = added.map(|memory| memory.tasks);
+        let Some(tasks) = tasks.filter(|_| delegation_handle.delegation.remembers) else { return };
+        let bytes = memories.text(agent, provider, cwd).len();
+        drop(memories);
+        let (agent, provider) = (agent.to_owned(), provider.to_owned());
+        let event = Event::MemoryUpdated { agent, provider, tasks, bytes };
+        self.transcript.note(Some(&child.origin), event);
     }
 
     /// Maximum number of bytes of a subagent's answer in the result of its call or in a notice for
-    /// its caller; 0 in single-agent mode.
-    pub(super) fn result_bytes_max(&self) -> usize {
-        self.delegation_handle.as_ref().map_or(0, |one| one.delegation.caps.answer_bytes_max)
+    /// `caller`; 0 in single-agent mode.
+    pub(super) fn result_bytes_max(&self, caller: &Origin) -> usize {
+        self.delegation_handle.as_ref().map_or(0, |one| one.answer_bytes_max(caller))
     }
 
-    /// Message that reports the end of the subagent `id`, which `call` started, to its caller.
+    /// Message that reports the end of the subagent `id`, which `call` of `caller` started.
     pub(super) fn notice(
         &self,
         id: &InvocationId,
-        call: &CallId,
+        (caller, call): (&Origin, &CallId),
         ended: &SubagentEnd,
     ) -> QueuedInput {
-        let content = ended.notice(self.result_bytes_max());
+        let content = ended.notice(self.result_bytes_max(caller));
         QueuedInput { id: notice_id(id, call), kind: MessageKind::Notice, content }
     }
 }

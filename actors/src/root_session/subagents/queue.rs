@@ -159,6 +159,7 @@ impl State {
         let message = Event::UserMessage { content: content.clone(), message_id: None };
         self.base.transcript.note(Some(&child.origin), message);
         self.base.transcript.note(Some(&child.origin), child.started(kind));
+        self.base.transcript.note(Some(&child.origin), child.tool_policy(kind));
         if let Some(nth) = resumed_entry {
             self.subagents.all.remove(&nth);
             child.rereading = Some(self.base.resume_from_records(&child, true));

@@ -269,6 +269,7 @@ impl State {
             && let Some(kind) = self.subagents.kinds.get(child.kind)
         {
             self.base.transcript.note(Some(&child.origin), child.started(kind));
+            self.base.transcript.note(Some(&child.origin), child.tool_policy(kind));
         }
         child.rereading = Some(self.base.resume_from_records(&child, false));
         child.returned = true;
@@ -289,7 +290,8 @@ impl State {
         let whose = (Arc::clone(&one.origin), Arc::clone(&one.caller));
         let idle = self.base.idle(whose, kind, one.call_id.clone(), permit);
         let workspace = one.workplace.clone().map(SubagentWorkspace::known);
-        let child = Child { task: one.task.clone(), background: one.background, workspace, ..idle };
+        let (background, brief) = (one.background, one.brief);
+        let child = Child { task: one.task.clone(), background, brief, workspace, ..idle };
         self.base.register_workspace(&child);
         child
     }
@@ -302,7 +304,9 @@ impl State {
             self.base.transcript.note(Some(&one.caller), ended.event());
         }
         let mut child = self.child_of(one, Permit::default());
-        child.ended = Some((Arc::clone(&ended), child.began));
+        // The time between its start and its end is what it worked in earlier processes.
+        let end = child.began.saturating_add(Duration::from_millis(one.worked_ms));
+        child.ended = Some((Arc::clone(&ended), end));
         self.subagents.insert(child);
         ended
     }
@@ -353,7 +357,7 @@ impl State {
         let child = self.subagents.by_call(&open.call.id, caller);
         let ended = child.and_then(|child| child.ended.as_ref());
         if let Some((ended, _)) = ended {
-            let output = ended.output(self.base.result_bytes_max());
+            let output = ended.output(self.base.result_bytes_max(caller));
             let result = Message::Tool {
                 tool_call_id: open.call.id.clone(),
                 name: open.call.name.clone(),
@@ -396,7 +400,7 @@ impl SessionBase {
 
     /// Makes and records a message that reports the end of a subagent to its caller.
     fn queue_notice(&self, one: &Delegated, ended: &SubagentEnd) -> QueuedInput {
-        let queued = self.notice(one.id(), &one.call_id, ended);
+        let queued = self.notice(one.id(), (&one.caller, &one.call_id), ended);
         self.transcript.note(Some(&one.caller), queued.event());
         queued
     }

@@ -3,17 +3,18 @@
 
 use std::time::Duration;
 
+use tokio::task::JoinError;
+
 use crate::agent_invocation;
 use crate::conversation::InvocationId;
 use crate::mailbox::{OwnedTask, spawn_task, tell};
 use crate::outcome::Ending;
 use crate::root_session::main_run::stop::Reach;
 use crate::root_session::subagents::{Child, Subagents, SubagentsMsg};
-use crate::root_session::{Msg, SessionBase, State};
+use crate::root_session::{Msg, State};
 
 /// Interval after which the subagents that were asked to stop and still run are killed. It begins
-/// with the stop and again after each killing, so a subagent that is asked in between has less
-/// time.
+/// again whenever a subagent is asked, so each has at least this time.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// A stop of subagents in progress, from the deepest upwards.
@@ -22,7 +23,14 @@ pub(super) struct StopInProgress {
     /// Ending with which the main agent is stopped when the subagents `ids` have ended; `None`: it
     /// is not stopped.
     main: Option<Ending>,
-    overdue: OwnedTask,
+    grace: GracePeriod,
+}
+
+/// A running grace period. Dropping it stops its timer.
+struct GracePeriod {
+    /// Number of the period in the session.
+    number: u64,
+    _timer: OwnedTask,
 }
 
 impl Subagents {
@@ -87,8 +95,11 @@ impl State {
         if ids.is_empty() {
             return false;
         }
-        let begun = || StopInProgress { ids: Vec::new(), main: None, overdue: self.base.timer() };
-        let stopping = self.subagents.stopping.get_or_insert_with(begun);
+        if self.subagents.stopping.is_none() {
+            let grace = self.grace_period();
+            self.subagents.stopping = Some(StopInProgress { ids: Vec::new(), main: None, grace });
+        }
+        let Some(stopping) = &mut self.subagents.stopping else { return false };
         stopping.ids.extend(ids);
         if let Some(main) = main {
             stopping.main.get_or_insert(main);
@@ -106,17 +117,24 @@ impl State {
             let mut left: Vec<&mut Child> = self.subagents.all.values_mut().filter(left).collect();
             let Some(depth) = left.iter().map(|child| child.depth()).max() else { break };
             left.retain(|child| child.depth() == depth);
-            let mut gone = None;
+            let (mut gone, mut asked) = (None, false);
             for child in left {
                 if child.stopping.is_some() {
                     continue;
                 }
                 child.stopping = Some(Ending::Interrupted);
                 match &child.actor {
-                    Some(actor) => tell(actor, agent_invocation::Msg::Stop(Ending::Interrupted)),
+                    Some(actor) => {
+                        asked = true;
+                        tell(actor, agent_invocation::Msg::Stop(Ending::Interrupted));
+                    }
                     // Its actor does not exist, so the session ends it.
                     None => gone = Some(child.id().clone()),
                 }
+            }
+            if asked {
+                // Each that is asked has the whole grace period.
+                self.restart_grace_period();
             }
             match gone {
                 Some(id) => self.conclude_child(&id, &Ending::Interrupted),
@@ -131,8 +149,12 @@ impl State {
 
     /// Kills the subagents that were asked to stop and still run, ends them as interrupted, and
     /// starts the timer for those above them.
-    pub(super) fn stop_overdue(&mut self) {
-        let Some(stopping) = &self.subagents.stopping else { return };
+    /// `period`: the grace period that is over; an earlier one has no effect.
+    pub(super) fn stop_overdue(&mut self, period: u64) {
+        let stopping = self.subagents.stopping.as_ref();
+        let Some(stopping) = stopping.filter(|stopping| stopping.grace.number == period) else {
+            return;
+        };
         let told = |child: &&mut Child| {
             child.is_live() && child.stopping.is_some() && stopping.ids.contains(child.id())
         };
@@ -151,17 +173,29 @@ impl State {
         for id in late {
             self.conclude_child(&id, &Ending::Interrupted);
         }
-        if let Some(stopping) = &mut self.subagents.stopping {
-            // Their ancestors have a grace period of their own.
-            stopping.overdue = self.base.timer();
+        // Their ancestors have a grace period of their own.
+        self.restart_grace_period();
+    }
+
+    fn restart_grace_period(&mut self) {
+        if self.subagents.stopping.is_some() {
+            let grace = self.grace_period();
+            if let Some(stopping) = &mut self.subagents.stopping {
+                stopping.grace = grace;
+            }
         }
     }
-}
 
-impl SessionBase {
-    /// Starts the timer for the next killing of subagents that do not stop.
-    fn timer(&self) -> OwnedTask {
-        let overdue = |_| Msg::Subagents(SubagentsMsg::Overdue);
-        spawn_task(&self.me, self.ports.clock.sleep(GRACE), overdue)
+    /// Starts a grace period, after which subagents that do not stop are killed.
+    fn grace_period(&mut self) -> GracePeriod {
+        self.subagents.grace_periods += 1;
+        let number = self.subagents.grace_periods;
+        // A timer that is dropped reports as well; it names no period.
+        let overdue = move |slept: Result<(), JoinError>| {
+            Msg::Subagents(SubagentsMsg::Overdue(slept.is_ok().then_some(number)))
+        };
+        let clock = &self.base.ports.clock;
+        let timer = spawn_task(&self.base.me, clock.sleep(GRACE), overdue);
+        GracePeriod { number, _timer: timer }
     }
 }

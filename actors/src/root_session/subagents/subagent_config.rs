@@ -6,11 +6,11 @@ use std::time::Duration;
 use crate::agent_invocation::{ContextFitter, ModelRoutes};
 use crate::context::ContextMeter;
 use crate::conversation::Message;
-use crate::delegation::{DelegationHandle, Subagent};
+use crate::delegation::{DELEGATE, DelegationHandle, Subagent};
 use crate::event::Event;
 use crate::governor::Permit;
 use crate::limits::Limits;
-use crate::ports::{ProviderInfo, Thinking, ToolSpec};
+use crate::ports::{ProviderInfo, SideEffect, Thinking, ToolSpec};
 use crate::root_session::SessionBase;
 use crate::root_session::supervised::clients::Clients;
 use crate::tool_call::Services;
@@ -25,6 +25,8 @@ pub(super) struct SubagentConfig {
     pub(super) thinking: Option<Thinking>,
     /// Sampling temperature; `None`: the provider's default.
     pub(super) temperature: Option<f64>,
+    /// Names of the subagents that it may call.
+    calls: Vec<String>,
     services: Arc<Services>,
     fitter: ContextFitter,
     /// Descriptions of its tools, by the depth of the subagent, which decides if it can call other
@@ -66,7 +68,22 @@ impl SubagentConfig {
             provider: self.info.profile.clone(),
             model: self.info.model.clone(),
             tools: specs.iter().map(|spec| spec.name.clone()).collect(),
-            after: None,
+        }
+    }
+
+    /// Event that records the tools of a subagent with the descriptions `specs`. `isolated`: true if
+    /// it works in an isolated workspace.
+    pub(super) fn tool_policy(&self, specs: &[ToolSpec], isolated: bool) -> Event {
+        let has_effect = |spec: &&ToolSpec| spec.side_effect != SideEffect::None;
+        let names = |specs: &mut dyn Iterator<Item = &ToolSpec>| {
+            specs.map(|spec| spec.name.clone()).collect()
+        };
+        let delegates = specs.iter().any(|spec| spec.name == DELEGATE);
+        Event::ToolPolicyApplied {
+            tools: names(&mut specs.iter()),
+            effects: names(&mut specs.iter().filter(has_effect)),
+            may_call: if delegates { self.calls.clone() } else { Vec::new() },
+            isolated,
         }
     }
 }
@@ -98,6 +115,7 @@ impl SessionBase {
                 duration_max: subagent.duration_max,
                 thinking: subagent.thinking,
                 temperature: subagent.temperature,
+                calls: subagent.calls.clone(),
                 services: Arc::new(Services {
                     limits: Arc::new(limits),
                     ..(*self.services).clone()

@@ -14,6 +14,7 @@ fn requested(id: &str, target: &str, task: &str) -> Event {
         provider: "anthropic".to_owned(),
         task: task.to_owned(),
         background: true,
+        brief: false,
         workplace: None,
     }
 }
