@@ -152,8 +152,8 @@ impl<'a> DefinitionReader<'a> {
         known: &KnownNames<'_>,
     ) -> Option<ToolSelection> {
         let names = self.names(group, "tools")?;
-        let named = names.iter().map(String::as_str).filter(|name| *name != "*");
-        self.check_tools(&group.at("tools"), named, known);
+        let tools = names.iter().map(String::as_str).filter(|name| *name != "*");
+        self.check_tools(&group.at("tools"), tools, known);
         let all = names.iter().any(|name| name == "*");
         Some(if all { ToolSelection::All } else { ToolSelection::Only(names) })
     }
@@ -178,8 +178,8 @@ impl<'a> DefinitionReader<'a> {
         let group = self.group(top, "authority");
         self.only(&group, &["defaultDecision", "permissions", "tools"]);
         let tools = self.names(&group, "tools");
-        let named = tools.iter().flatten().map(String::as_str).filter(|name| *name != "*");
-        self.check_tools("authority.tools", named, known);
+        let given = tools.iter().flatten().map(String::as_str).filter(|name| *name != "*");
+        self.check_tools("authority.tools", given, known);
         let tools = tools.filter(|names| names.iter().all(|name| name != "*"));
         Authority {
             read_only: false,
