@@ -274,7 +274,8 @@ pub(crate) fn in_reply(origin: &MessageOrigin, error: &str) -> ProviderError {
 }
 
 fn classify_report(origin: &MessageOrigin, prefix: &str, report: ServerError) -> ProviderError {
-    let mut message = origin.masked(one_line(&report.message));
+    let ServerError { message, codes, status, retry_after } = report;
+    let mut message = origin.masked(one_line(&message));
     let lower = message.to_lowercase();
     let takes_no_tools = wording::has(&lower, wording::NO_TOOLS);
     if takes_no_tools {
@@ -290,11 +291,8 @@ fn classify_report(origin: &MessageOrigin, prefix: &str, report: ServerError) ->
             format!("{prefix}: {}", printable(&bounded(&message)))
         },
     );
-    let retry_after = report.retry_after;
-    let code = |known: &[&str]| {
-        report.codes.iter().any(|code| known.iter().any(|known| code.contains(known)))
-    };
-    let status = report.status;
+    let code =
+        |known: &[&str]| codes.iter().any(|code| known.iter().any(|known| code.contains(known)));
     if code(wording::QUOTA_CODES) || status == Some(402) {
         return ProviderError::QuotaExhausted { retry_after, source };
     }

@@ -305,7 +305,7 @@ def model_rows(protocols, window, rows):
             stdout=r"\w", seconds=300),
         Row("too long", protocols, prompt=prompt, exit=1, code="PRV006", seconds=300,
             stderr="context"),
-        Row("slow first byte", chat, prompt=prompt[:len(prompt) // 3], provider=slow, exit=5,
+        Row("slow first byte", chat, prompt=prompt[:len(prompt) // 8], provider=slow, exit=5,
             code="PRV001", stderr="timeouts.firstByte", seconds=120),
         Row("wrong path", chat, prompt="Say hello.", path="/v7/no", exit=1, code="PRV004",
             stderr="correct `type` \\(the protocol\\) and `baseURL`"),
