@@ -15,6 +15,7 @@ use posse_actors::ports::{ActiveGrants, BoxError, GrantStore, GrantTime, PortFut
 use crate::failure::Failure;
 use crate::project::Identity;
 use crate::signed_store::{FileStamp, SignedStore};
+use crate::threads;
 
 pub use stored_grants::{GrantFile, StoredGrant};
 
@@ -96,8 +97,11 @@ impl GrantStore for Grants {
     fn keep(&self, grant: Grant, now: GrantTime) -> PortFuture<Result<(), BoxError>> {
         let shared = Arc::clone(&self.shared);
         // Writing to a disk can block.
-        let kept = tokio::task::spawn_blocking(move || shared.keep(grant, now));
-        Box::pin(async move { Ok(kept.await?.map_err(|failure| in_one_line(&failure))?) })
+        let kept = threads::run(move || shared.keep(grant, now));
+        Box::pin(async move {
+            let kept = kept.await.map_err(|_| "storing the grant crashed")?;
+            Ok(kept.map_err(|failure| in_one_line(&failure))?)
+        })
     }
 }
 

@@ -20,6 +20,7 @@ pub use posse_permission as permission;
 pub mod project;
 pub use posse_base::protected;
 pub use posse_base::secrets;
+pub use posse_base::threads;
 pub use posse_provider as provider;
 pub use posse_sandbox as sandbox;
 pub mod signed_store;

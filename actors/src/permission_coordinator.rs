@@ -246,7 +246,7 @@ impl State {
         let widest =
             if ask.question.grant.is_some() { self.args.book.widest_scope() } else { Scope::Once };
         ask.question.scopes.retain(|scope| *scope == Scope::Once || *scope <= widest);
-        self.args.transcript.note(Some(&ask.origin), requested(&ask));
+        self.args.transcript.note(Some(&ask.origin), requested(&ask, &self.args.tier));
         let shown = ShownQuestion {
             origin: Arc::clone(&ask.origin),
             summary: ask.action.summary.clone(),
@@ -459,7 +459,22 @@ fn target(ask: &ApprovalRequest) -> PermissionTarget {
     }
 }
 
-fn requested(ask: &ApprovalRequest) -> Event {
+/// Reason of the request. That of a command says whether the network is open for it.
+fn reason_of(ask: &ApprovalRequest, tier: &SandboxTier) -> String {
+    let reason = ask.question.reason.clone();
+    let is_command =
+        ask.action.operations.iter().any(|each| matches!(each, Operation::Execute { .. }));
+    // Without a sandbox nothing is promised, which other messages say.
+    let is_confined = matches!(tier, SandboxTier::Full | SandboxTier::Reduced)
+        && ask.question.confinement.profile != "off";
+    match (is_command && is_confined, ask.question.confinement.network) {
+        (true, true) => format!("{reason}; the network is open for it"),
+        (true, false) => format!("{reason}; it has no network"),
+        (false, _) => reason,
+    }
+}
+
+fn requested(ask: &ApprovalRequest, tier: &SandboxTier) -> Event {
     Event::PermissionRequested {
         request_id: ask.id.clone(),
         call_id: ask.call_id.clone(),
@@ -467,7 +482,7 @@ fn requested(ask: &ApprovalRequest) -> Event {
         target: target(ask),
         summary: ask.action.summary.clone(),
         detail: ask.action.detail.clone(),
-        reason: ask.question.reason.clone(),
+        reason: reason_of(ask, tier),
         scopes: ask.question.scopes.clone(),
         digest: ask.action.digest.clone(),
         cwd: ask.cwd.clone(),

@@ -1,6 +1,6 @@
 //! Shared basics: errors and exit codes, hexadecimal text, names and redaction of secrets,
 //! protected file names, paths as text, walks that obey ignore files, quoting of words for a shell,
-//! and the last guard of terminals.
+//! the last guard of terminals, and blocking work on threads.
 
 pub mod failure;
 pub mod hex;
@@ -10,6 +10,7 @@ pub mod protected;
 pub mod secrets;
 pub mod shell_words;
 pub mod terminal;
+pub mod threads;
 
 /// Formats a count with its noun: `1 process`, `2 processes`.
 pub fn count(number: usize, one: &str, many: &str) -> String {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use posse_actors::event::SandboxTier;
 use posse_base::secrets::files::SecretFiles;
 use posse_base::secrets::{HOME_STORES, is_secret};
+use posse_base::threads;
 use tokio::sync::watch;
 
 use crate::plan::Plan;
@@ -287,11 +288,11 @@ impl Sandbox {
 async fn run_scan<T: Send + 'static>(
     protection: &Protection,
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, tokio::task::JoinError> {
+) -> Result<T, &'static str> {
     if protection.is_scan_fast() {
         return Ok(work());
     }
-    tokio::task::spawn_blocking(work).await
+    threads::run(work).await.map_err(|_| "the scan crashed")
 }
 
 impl Guard {

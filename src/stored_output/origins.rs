@@ -27,8 +27,8 @@ impl Origins {
         read: impl FnOnce(&Origins) -> Result<T, String> + Send + 'static,
     ) -> Result<T, String> {
         let origins = self.clone();
-        let done = tokio::task::spawn_blocking(move || read(&origins)).await;
-        done.unwrap_or_else(|error| Err(error.to_string()))
+        let done = crate::threads::run(move || read(&origins)).await;
+        done.unwrap_or_else(|_| Err("reading the sessions crashed".to_owned()))
     }
 
     /// Finds the output of `call` in the sessions before a fork, from `branch` backwards. `copied`

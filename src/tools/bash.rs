@@ -5,6 +5,7 @@
 mod background;
 mod foreground;
 pub mod links;
+mod network;
 mod registries;
 pub(crate) mod report;
 

@@ -36,11 +36,13 @@ mod text;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use posse_actors::ports::{
     Action, CommandPath, Operation, Prepared, ToolAnnotations, ToolError, ToolSpec, Toolbox,
 };
+use posse_base::threads;
 use posse_images::ImageLimits;
 use posse_sandbox::{Sandbox, ToolWrites};
 use serde::de::DeserializeOwned;
@@ -86,6 +88,8 @@ pub struct ToolEnvironment {
     pub budgets: Arc<Budgets>,
     /// Background jobs of the session.
     pub jobs: Arc<Jobs>,
+    /// True if the user knows already that a command failed without network.
+    pub told_offline: Arc<AtomicBool>,
     /// Time limits of commands.
     pub timeouts: CommandTimeouts,
     /// Lookup of earlier outputs and messages of the session, for `read_file output:…`.
@@ -157,6 +161,7 @@ impl ToolEnvironment {
             reads: Arc::default(),
             budgets: Arc::default(),
             jobs: Arc::new(Jobs::new(JOBS_MAX)),
+            told_offline: Arc::default(),
             timeouts: CommandTimeouts::default(),
             recall: stored_output::Recall::default(),
             written: ToolWrites::default(),
@@ -235,17 +240,11 @@ pub(crate) fn prepared<T: Send + 'static>(
     Prepared { action, payload: Box::new(payload) }
 }
 
-/// Runs `work` on a blocking thread and returns its result. A panic of `work` continues in the
-/// caller. Dropping the future does not stop `work`.
+/// Runs `work` on another thread, or here if there is none, and returns its result. A panic of `work`
+/// continues in the caller. Dropping the future does not stop `work`.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime is shutting down; the result is not needed.
-            Err(_) => std::future::pending().await,
-        },
-    }
+    let done = threads::run(work).await;
+    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Runs `work`, which processes `size` bytes: on the calling task up to `SMALL_BYTES`, otherwise on

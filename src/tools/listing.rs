@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use ignore::{DirEntry, WalkBuilder, WalkState};
 use posse_actors::ports::ToolOutput;
 use posse_base::ignore_files::{self, IgnoreScope};
+use posse_base::threads::can_start;
 
 use crate::blocking;
 use crate::builtin_tool::RunResult;
@@ -121,12 +122,16 @@ pub(crate) struct FileListing {
 /// Lists the files below `folder`, which is absolute and resolved, until `stop` is due.
 pub(crate) fn of(folder: &Path, stop: &Stop) -> FileListing {
     let mut listing = FileListing::default();
+    let mut is_alone = threads() == 1;
     for entry in walk(folder).build() {
         let files = listing.files.len();
         let is_due = stop.is_due();
-        if !is_due && files >= SMALL && threads() > 1 {
-            listing = of_many(folder, stop);
-            break;
+        if !is_due && files >= SMALL && !is_alone {
+            if can_start(threads()) {
+                listing = of_many(folder, stop);
+                break;
+            }
+            is_alone = true;
         }
         if is_due || files >= FILES_MAX {
             listing.is_cut = true;

@@ -6,6 +6,7 @@
 #![expect(clippy::disallowed_types, reason = "tests compare with processes started plainly")]
 #![expect(clippy::unwrap_used, reason = "what fails in a test should fail the test")]
 
+mod offline;
 mod temporary;
 
 use posse_actors::event::SandboxTier;

@@ -1,16 +1,17 @@
 //! Commands of `bash` that the call waits for. A command without a requested time limit continues
 //! as a background job when its default limit is over.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use posse_actors::conversation::ContentPart;
-use posse_actors::event::Event;
-use posse_actors::ports::{PostCallMessage, RunContext, ToolOutput};
+use posse_actors::event::{Event, SandboxTier};
+use posse_actors::ports::{Confinement, PostCallMessage, RunContext, ToolOutput};
 use posse_sandbox::{AtTimeout, Exemptions, RunError, Sandbox, Spawn, Update, finding_lines};
 use tokio::sync::oneshot;
 
-use crate::bash::{JOB_TIMEOUT, announce, background, refused, report};
+use crate::bash::{JOB_TIMEOUT, announce, background, network, refused, report};
 use crate::jobs::{Job, NewJob, continued};
 use crate::{ToolEnvironment, spill};
 
@@ -37,6 +38,8 @@ pub(super) async fn run(
 ) -> ToolOutput {
     let Foreground { mut spawn, besides, summary, note, continues } = command;
     let timeout = spawn.timeout;
+    let Confinement { network, profile, .. } = &spawn.confinement;
+    let is_offline = !network && profile != "off" && sandbox.tier() != SandboxTier::None;
     let job: Arc<OnceLock<Arc<Job>>> = Arc::default();
     let (handed_over, continued_as_job) = oneshot::channel();
     if continues {
@@ -84,7 +87,13 @@ pub(super) async fn run(
             for message in finding_lines(&outcome.findings) {
                 context.facts.send(Event::Warning { message }).await.ok();
             }
-            report::output(&env.session_dir, context, &outcome, note, timeout)
+            let missed = is_offline && network::is_missed(&outcome);
+            if missed && !env.told_offline.swap(true, Ordering::Relaxed) {
+                let message = format!("a command failed: {}", network::NO_NETWORK);
+                context.facts.send(Event::Warning { message }).await.ok();
+            }
+            let notes = missed.then(|| network::NO_NETWORK.to_owned()).into_iter().chain(note);
+            report::output(&env.session_dir, context, &outcome, notes.collect(), timeout)
         }
         (Some(Err(error)), _) => refused(&error),
         (None, Some(job)) => {

@@ -28,12 +28,12 @@ pub(crate) const TEMPORARY_FULL: &str = "killed: the temporary folder of the ses
                                          into the workspace";
 
 /// Creates the result of a call from the `outcome` of its command: output, exit status, notes and
-/// metadata. Only a timeout, too much output and too much memory make the result an error.
+/// metadata, with the notes `given`. Only a timeout, too much output and too much memory make the result an error.
 pub(super) fn output(
     session_dir: &Path,
     context: &RunContext,
     outcome: &ProcessOutcome,
-    note: Option<String>,
+    given: Vec<String>,
     timeout: Duration,
 ) -> ToolOutput {
     let printed = printed(session_dir, context, &outcome.output);
@@ -56,7 +56,7 @@ pub(super) fn output(
         notes.push(format!("{left} left behind in the background and killed"));
     }
     notes.extend(finding_lines(&outcome.findings));
-    for note in notes.into_iter().chain(printed.note).chain(note) {
+    for note in notes.into_iter().chain(printed.note).chain(given) {
         text.extend(["\n(", &note, ")"]);
     }
     let code = if let Exit::Code(code) = outcome.exit { Some(code) } else { None };

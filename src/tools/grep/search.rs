@@ -147,7 +147,11 @@ pub fn tree(
     let threads = if files.len() < SMALL { 1 } else { listing::threads() };
     std::thread::scope(|scope| {
         for _ in 1..threads {
-            scope.spawn(|| work.search_batches());
+            // Without a further thread, the others do its part.
+            let thread = std::thread::Builder::new();
+            if thread.spawn_scoped(scope, || work.search_batches()).is_err() {
+                break;
+            }
         }
         work.search_batches();
     });
