@@ -62,6 +62,11 @@ impl NamePattern {
         NamePattern(tokens)
     }
 
+    /// True if every matching name begins with a dot.
+    pub(crate) fn is_hidden(&self) -> bool {
+        matches!(self.0.first(), Some(Token::One(set)) if *set == CharacterSet::only('.'))
+    }
+
     /// Parses a pattern in which `*` stands for any characters, and `+` for any without a dot.
     pub(crate) fn of_text(text: &str) -> NamePattern {
         let token = |c| match c {

@@ -82,7 +82,7 @@ pub(crate) fn selects_sensitive(pattern: &str) -> bool {
         .collect();
     braces(&marked).iter().any(|one| {
         let name = one.rsplit('/').find(|part| !part.is_empty()).unwrap_or_default();
-        is_sensitive(&shown(one)) || (!is_ordinary(name) && meets_sensitive(name, false))
+        is_sensitive(&shown(one)) || (!is_ordinary(name) && meets_sensitive(name, false, false))
     })
 }
 
@@ -125,8 +125,10 @@ pub(crate) fn may_be_sensitive(path: &str, lists: bool) -> bool {
         pair.iter().any(|part| counts(&part)) && meets(pair[0], folder) && meets(pair[1], name)
     };
     let is_data = || DATA.iter().any(|ending| meets(last, &format!("*.{ending}")));
-    let names_store = |part: &&str| STORES.iter().any(|store| meets(part, store));
-    (counts(&last) && meets_sensitive(last, !last.starts_with('.')))
+    // `*/Cargo.toml` means a file in each folder, not one in a folder of secrets.
+    let is_any = |part: &str| part.chars().all(|c| c == active('*'));
+    let names_store = |part: &&str| !is_any(part) && STORES.iter().any(|store| meets(part, store));
+    (counts(&last) && meets_sensitive(last, !last.starts_with('.'), lists))
         || parts
             .iter()
             .filter(counts)
@@ -138,11 +140,13 @@ pub(crate) fn may_be_sensitive(path: &str, lists: bool) -> bool {
         || (has_glob && !lists && folders.iter().any(names_store) && is_data())
 }
 
-/// True if the glob `name` has a name in common with the sensitive ones.
-fn meets_sensitive(name: &str, is_visible: bool) -> bool {
+/// True if the glob `name` has a name in common with the sensitive ones. `lists`: only sensitive
+/// names with a dot in front count.
+fn meets_sensitive(name: &str, is_visible: bool, lists: bool) -> bool {
     let is_example = secrets::EXAMPLES.iter().any(|ending| shown(name).ends_with(ending));
     let pattern = NamePattern::of_glob(name);
-    !is_example && PATTERNS.iter().any(|known| pattern.meets(known, is_visible))
+    let mut known = PATTERNS.iter().filter(|known| !lists || known.is_hidden());
+    !is_example && known.any(|known| pattern.meets(known, is_visible))
 }
 
 #[cfg(test)]
