@@ -75,6 +75,20 @@ pub struct PermitRequest {
     pub micro_usd_left: Option<BudgetLeft>,
 }
 
+impl PermitRequest {
+    /// Name and amount of the session's budget of which nothing is left. `None` if something is
+    /// left of each.
+    fn used_up_budget(&self) -> Option<(&'static str, u64)> {
+        let budgets = [
+            (self.tokens_left, "budget.maxTokens"),
+            (self.micro_usd_left, "budget.maxCostMicroUsd"),
+        ];
+        budgets.into_iter().find_map(|(budget, name)| {
+            budget.filter(|budget| budget.left == 0).map(|budget| (name, budget.max))
+        })
+    }
+}
+
 /// Total and remaining amount of a budget of the session, which the governor does not manage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BudgetLeft {
@@ -198,13 +212,8 @@ impl Governor {
             let value = limits.total_max.into();
             return Err(refused("delegation.maxTotal", value, FreedBy::Nothing));
         }
-        for (left, limit) in [
-            (request.tokens_left, "budget.maxTokens"),
-            (request.micro_usd_left, "budget.maxCostMicroUsd"),
-        ] {
-            if let Some(BudgetLeft { max, left: 0 }) = left {
-                return Err(refused(limit, max, self.frees_budget()));
-            }
+        if let Some((limit, max)) = request.used_up_budget() {
+            return Err(refused(limit, max, self.frees_budget()));
         }
         let used_up = |max: Option<u64>, spent: u64| max.filter(|max| spent >= *max);
         if let Some(value) = used_up(limits.tokens_max, self.spent.tokens) {

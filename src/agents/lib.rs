@@ -203,14 +203,24 @@ pub enum Cost {
     Expensive,
 }
 
-/// Limits of an agent that works as a subagent, in addition to those of the session. They do not
-/// apply to the main agent. `None`: no limit of its own.
+/// Limits of an agent, in addition to those of the session. `None`: no limit of its own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum number of model replies.
     pub turns_max: Option<u32>,
     /// Maximum running time, waits included.
     pub duration_max: Option<Duration>,
+}
+
+impl Limits {
+    /// Limits of a session whose main agent has these: the lower ones.
+    pub fn of_session(self, session: posse_actors::limits::Limits) -> posse_actors::limits::Limits {
+        posse_actors::limits::Limits {
+            turns_max: self.turns_max.map_or(session.turns_max, |max| max.min(session.turns_max)),
+            duration_max: [self.duration_max, session.duration_max].into_iter().flatten().min(),
+            ..session
+        }
+    }
 }
 
 /// Tools that an agent can see.

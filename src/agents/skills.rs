@@ -198,6 +198,21 @@ pub struct Skills {
 }
 
 impl Skills {
+    /// Warning in one line about rejected, questionable and untrusted skills, for the start of a
+    /// session; `None` if there are none. `posse skills` shows the details.
+    pub fn summary(&self) -> Option<String> {
+        let count = |number: usize, what: &str| (number > 0).then(|| format!("{number} {what}"));
+        let parts = [
+            count(self.refused.len(), "left out"),
+            count(self.remarks.len(), "with warnings"),
+            count(self.inert.len(), "of the project not used, because you do not trust them"),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        let code = if self.inert.is_empty() { "SKL004" } else { "TRU001" };
+        let line = format!("{code}: skills: {}; `posse skills` shows them", parts.join(", "));
+        (!parts.is_empty()).then_some(line)
+    }
+
     /// Loads all skills. Of several skills with one name, the first counts. Rejected and untrusted
     /// skills are recorded in the result, disabled ones are dropped. `believes`: returns true if
     /// the user trusts the project's skill folder at this path, relative to the root, with exactly

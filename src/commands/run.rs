@@ -284,6 +284,8 @@ fn hangup_reaction(args: &RunArgs, assembled: &Assembled) -> OnHangup {
 pub(crate) fn start_log(verbose: u8) {
     let Some(level) = log_level(verbose) else { return };
     let log = tracing_subscriber::fmt().with_max_level(level).with_ansi(false);
+    // A closed standard error would make the report of the failed write panic.
+    let log = log.log_internal_errors(false);
     log.with_writer(terminal::stderr).with_target(true).try_init().ok();
 }
 

@@ -153,6 +153,7 @@ fn defaults_apply_without_files() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "the snapshot names every default")]
 fn layers_override_value_by_value() {
     let place = ConfigFolders::new()
         .user(r#"{ "maxTurns": 1, "defaultAgent": "a", "sandbox": { "mode": "read-only" }, "model": "user" }"#)

@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(windows.known(&info), None);
         let profile = server.profile();
         assert_eq!(windows.of(&info, || Some(profile)), ReportedWindow::Asking);
-        timeout(Duration::from_secs(60), async {
+        timeout(Duration::from_mins(1), async {
             while windows.known(&info) == Some(ReportedWindow::Asking) {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }

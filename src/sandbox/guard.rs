@@ -168,7 +168,7 @@ impl Sandbox {
             survey
         };
         let survey = run_scan(&protection, survey).await;
-        let mut survey = survey.map_err(|error| failed(error.to_string()))?;
+        let mut survey = survey.map_err(|error| failed(error.to_owned()))?;
         if !survey.complete && !unsurveyed {
             protection.take_back(survey);
             return Err(RunError::NotPrepared { reason: TOO_MUCH.to_owned() });

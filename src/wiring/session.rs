@@ -187,7 +187,7 @@ pub(crate) fn assemble_in(
         },
         asking: setup.asking,
         tier: space.tier,
-        limits: limits_of(agent, limits(settings)),
+        limits: agent.limits.of_session(limits(settings)),
         instructions: prompts.digest(agent, &roster, settings.multi_agent),
         price: Some(price),
         budget,
@@ -503,7 +503,7 @@ impl Prompts {
             ..EnvironmentBlock::default()
         };
         let skills = skills::load(setup.cwd, setup.dirs, setup.settings, setup.environment);
-        notices.extend(skills::summary(&skills));
+        notices.extend(skills.summary());
         Prompts { environment, main, instructions, skills: Arc::new(skills) }
     }
 }
@@ -653,16 +653,6 @@ fn policy_settings(
         sandbox_off_given: sandbox.mode == "off",
         secrets_in_reach: space.may_expose_secrets(&kept.dir),
         relocated: None,
-    }
-}
-
-/// `limits` with those of the main agent `agent`, where these are lower.
-fn limits_of(agent: &Agent, limits: Limits) -> Limits {
-    let agents::Limits { turns_max, duration_max } = agent.limits;
-    Limits {
-        turns_max: turns_max.map_or(limits.turns_max, |max| max.min(limits.turns_max)),
-        duration_max: [duration_max, limits.duration_max].into_iter().flatten().min(),
-        ..limits
     }
 }
 

@@ -85,23 +85,6 @@ pub(crate) fn remarks(skills: &Skills) -> String {
     refused.chain(odd).collect::<String>() + &untrusted("skills", &skills.inert)
 }
 
-/// Warning in one line about rejected, questionable and untrusted skills, for the start of a
-/// session; `None` if there are none. `posse skills` shows the details.
-pub(crate) fn summary(skills: &Skills) -> Option<String> {
-    let count = |number: usize, what: &str| (number > 0).then(|| format!("{number} {what}"));
-    let parts: Vec<String> = [
-        count(skills.refused.len(), "left out"),
-        count(skills.remarks.len(), "with warnings"),
-        count(skills.inert.len(), "of the project not used, because you do not trust them"),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    let code = if skills.inert.is_empty() { "SKL004" } else { "TRU001" };
-    let line = format!("{code}: skills: {}; `posse skills` shows them", parts.join(", "));
-    (!parts.is_empty()).then_some(line)
-}
-
 /// Puts the text of the skills `names` before the prompt. Fails with one error per unknown name.
 pub(crate) fn with_skills(
     prompt: Prompt,

@@ -401,7 +401,7 @@ fn bounded_sessions() -> Vec<BoundedSession> {
         task.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         ("delegate_agent", task)
     };
-    let long = "It is as it is. ".repeat(2000);
+    let long: String = (0..2000).map(|number| format!("It is {number}. ")).collect();
     vec![
         BoundedSession {
             name: "a large file and a large output",

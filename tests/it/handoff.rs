@@ -49,7 +49,8 @@ fn packet(request: &Value) -> String {
 
 #[test]
 fn subagent_gets_the_texts_of_references_and_answers_in_brief() {
-    let long = format!("Findings:\n- src/a.rs:3 leaks\n\n{}", "It is so. ".repeat(300));
+    let sentences: String = (0..300).map(|number| format!("It is so {number}. ")).collect();
+    let long = format!("Findings:\n- src/a.rs:3 leaks\n\n{sentences}");
     let secret = json!({"agent": "explore", "task": "Read it.", "contextRefs": [".env"]});
     let server = ModelServer::start(vec![
         calls(&[("bash", json!({"command": "echo begins; echo only-in-the-output; seq 1 30000"}))]),
@@ -82,7 +83,7 @@ fn subagent_gets_the_texts_of_references_and_answers_in_brief() {
     assert!(result.len() < 1600, "a quarter of the usual answer: {result}");
     assert!(result.contains("The whole answer has"), "{result}");
     let second = packet(&requests[4]);
-    assert!(second.matches("It is so.").count() == 300, "the whole answer: {second}");
+    assert!(second.contains(sentences.trim_end()), "the whole answer: {second}");
     assert!(second.contains("<findings>\n- src/a.rs:3 leaks\n"), "{second}");
     let denied = results(&requests[6]).remove(0);
     assert!(denied.contains("secrets"), "{denied}");

@@ -156,18 +156,21 @@ fn stream_format_prints_one_event_per_line() {
     session.started
     user.message
     agent.invocation.started
+    context.compiled
     model.request
     model.text
     model.usage
     tool.requested
     tool.started
     tool.completed
+    context.compiled
     model.request
     model.text
     model.usage
     tool.requested
     tool.started
     tool.completed
+    context.compiled
     model.request
     model.text
     model.usage
@@ -176,6 +179,7 @@ fn stream_format_prints_one_event_per_line() {
     permission.granted
     tool.started
     tool.completed
+    context.compiled
     model.request
     model.text
     model.usage
@@ -185,6 +189,7 @@ fn stream_format_prints_one_event_per_line() {
     tool.started
     sandbox.enforced
     tool.completed
+    context.compiled
     model.request
     model.text
     model.usage
@@ -193,6 +198,7 @@ fn stream_format_prints_one_event_per_line() {
     permission.granted
     tool.started
     tool.completed
+    context.compiled
     model.request
     model.text
     model.usage

@@ -446,8 +446,8 @@ fn goal(
         turns_kept,
         summary_tokens,
         beside,
-        keeps_task,
         files,
+        keeps_task,
         ..CompactionGoal::default()
     }
 }

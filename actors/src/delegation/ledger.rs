@@ -170,7 +170,9 @@ mod tests {
     fn text(message: &Message) -> String {
         match message {
             Message::Tool { content, .. } => text_of(content),
-            _ => panic!("{message:?}"),
+            Message::System { .. } | Message::User { .. } | Message::Assistant(_) => {
+                panic!("{message:?}")
+            }
         }
     }
 

@@ -69,22 +69,21 @@ impl Reference {
             if all.iter().any(|known| known.name == name) {
                 continue;
             }
-            let content = match name.strip_prefix("agent:") {
-                Some(id) => ReferenceContent::Answer(answer(handle, id, context).await?),
-                None => {
-                    let reader = reader.filter(|_| handle.may_read(&context.origin));
-                    let reader = reader.ok_or_else(|| {
-                        unusable(format!(
-                            "{name:?} needs the tool {READER}, which {} does not have; give the \
-                             text in context",
-                            context.agent
-                        ))
-                    })?;
-                    let arguments = json!({"path": name});
-                    ReferenceContent::Readable(reader.prepare(arguments, context.clone()).await?)
-                }
+            let referenced = if let Some(id) = name.strip_prefix("agent:") {
+                ReferenceContent::Answer(answer(handle, id, context).await?)
+            } else {
+                let reader = reader.filter(|_| handle.may_read(&context.origin));
+                let reader = reader.ok_or_else(|| {
+                    unusable(format!(
+                        "{name:?} needs the tool {READER}, which {} does not have; give the text \
+                         in context",
+                        context.agent
+                    ))
+                })?;
+                let arguments = json!({"path": name});
+                ReferenceContent::Readable(reader.prepare(arguments, context.clone()).await?)
             };
-            all.push(Reference { name: name.to_owned(), content });
+            all.push(Reference { name: name.to_owned(), content: referenced });
         }
         Ok(all)
     }

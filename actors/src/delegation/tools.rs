@@ -157,6 +157,30 @@ fn input_of(arguments: Value) -> Result<DelegateInput, ToolError> {
     Ok(input)
 }
 
+/// Error about a task of which a hand-off can contain only `room` bytes.
+fn task_too_long(input: &DelegateInput, room: usize) -> ToolError {
+    let bytes = input.task.len();
+    let why =
+        format!("the task has {bytes} bytes, and may have {room}; give it in files or in parts");
+    ToolError::new("DLG004", why)
+}
+
+/// Lines of a permission request about the isolation, the resumed subagent and the references.
+fn lines_about(resume: Option<&str>, references: &[Reference], isolated: bool) -> String {
+    let mut lines = String::new();
+    if isolated {
+        lines.push_str("isolation: a worktree of its own\n");
+    }
+    if let Some(id) = resume {
+        lines.extend(["resumes with its history: ", id, "\n"]);
+    }
+    let named: Vec<&str> = references.iter().map(Reference::name).collect();
+    if !named.is_empty() {
+        lines.extend(["with the text of: ", &named.join(", "), "\n"]);
+    }
+    lines
+}
+
 /// True if the call asks for a brief answer. `Err` if the argument is invalid.
 fn is_brief(input: &DelegateInput) -> Result<bool, ToolError> {
     match input.return_mode.as_deref() {
@@ -184,13 +208,8 @@ impl DelegateTool {
             None => self.handle.memory_of(subagent, &info.profile),
             Some(_) => String::new(),
         };
-        let cwd = &self.handle.cwd;
         let isolated_work = isolated || self.had_workspace(input);
-        let cwd = match (isolated, isolated_work) {
-            (true, _) => workspace_text(&format!("a copy of {cwd} as it is now")),
-            (false, true) => self.resumed_workspace_text(input, cwd),
-            (false, false) => cwd.clone(),
-        };
+        let cwd = self.folder_text(input, isolated, isolated_work);
         let tools = match &input.resume {
             None => self.tools_of(subagent, origin, isolated_work),
             Some(_) => Vec::new(),
@@ -204,40 +223,23 @@ impl DelegateTool {
             tools: &tools,
             brief,
         };
-        let handoff = Handoff::new(input, &sources, &caps).map_err(|room| {
-            ToolError::new(
-                "DLG004",
-                format!(
-                    "the task has {} bytes, and may have {room}; give it in files or in parts",
-                    input.task.len()
-                ),
-            )
-        })?;
-        let named: Vec<&str> = references.iter().map(Reference::name).collect();
-        let references_line = if named.is_empty() {
-            String::new()
-        } else {
-            format!("with the text of: {}\n", named.join(", "))
-        };
-        let mut operations = vec![Operation::Invoke {
-            agent: subagent.name.clone(),
-            provider: info.profile.clone(),
-        }];
+        let handoff =
+            Handoff::new(input, &sources, &caps).map_err(|room| task_too_long(input, room))?;
+        let (agent, provider) = (subagent.name.clone(), info.profile.clone());
+        let mut operations = vec![Operation::Invoke { agent, provider }];
         operations.extend(references.iter().flat_map(Reference::operations).cloned());
         let read: Vec<String> = references.iter().map(Reference::digest).collect();
         let background = input.wait == Some(false);
         let place = format!("{} ({}, {})", info.profile, info.model, info.endpoint);
         let resume = input.resume.as_deref();
-        let resume_line =
-            resume.map(|id| format!("resumes with its history: {id}\n")).unwrap_or_default();
         let action = Action {
             tool: DELEGATE.to_owned(),
             operations,
             summary: format!("call {} via {}: {}", subagent.name, info.profile, handoff.task),
             detail: format!(
-                "agent: {}\nprovider: {place}\n{}{resume_line}{references_line}it will receive:\n{}",
+                "agent: {}\nprovider: {place}\n{}it will receive:\n{}",
                 subagent.name,
-                if isolated_work { "isolation: a worktree of its own\n" } else { "" },
+                lines_about(resume, &references, isolated_work),
                 handoff.text
             ),
             digest: digest_of(&[
@@ -265,6 +267,17 @@ impl DelegateTool {
             workplace: None,
         };
         Ok(Prepared { action, payload: Box::new(DelegateCall { start, references }) })
+    }
+
+    /// The working directory of the subagent in words. `isolated`: it gets a new isolated workspace;
+    /// `isolated_work`: it has one.
+    fn folder_text(&self, input: &DelegateInput, isolated: bool, isolated_work: bool) -> String {
+        let cwd = &self.handle.cwd;
+        match (isolated, isolated_work) {
+            (true, _) => workspace_text(&format!("a copy of {cwd} as it is now")),
+            (false, true) => self.resumed_workspace_text(input, cwd),
+            (false, false) => cwd.clone(),
+        }
     }
 
     /// Names of the tools that `subagent`, called by `origin`, will see.

@@ -93,6 +93,7 @@ pub(super) struct Subagents {
     stopped: Vec<InvocationId>,
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "they are independent of each other")]
 struct Child {
     origin: Arc<Origin>,
     /// Origin of its caller.
