@@ -108,7 +108,7 @@ impl ReportedWindows {
 }
 
 /// Asks the server of `profile` for the context window of its model in tokens. `None`: it reports
-/// none, or not within [`LIMIT`]; a profile with a login, whose server has no such list.
+/// none, or not within 2 s; a profile with a login, whose server has no such list.
 pub async fn reported_window(profile: &ProviderProfile) -> Option<u64> {
     if profile.login.is_some() {
         return None;

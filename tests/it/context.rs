@@ -385,6 +385,7 @@ fn reads_files(paths: &[&str]) -> ModelAnswer {
     calls(&calls_of)
 }
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn bounded_sessions() -> Vec<BoundedSession> {
     let main = |tokens: usize| json!({"context": {"main": {"maxContextTokens": tokens}}});
     let both = |main: usize, sub: usize| {
@@ -401,7 +402,8 @@ fn bounded_sessions() -> Vec<BoundedSession> {
         task.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         ("delegate_agent", task)
     };
-    let long: String = (0..2000).map(|number| format!("It is {number}. ")).collect();
+    let long: Vec<String> = (0..2000).map(|number| format!("It is {number}. ")).collect();
+    let long = long.concat();
     vec![
         BoundedSession {
             name: "a large file and a large output",

@@ -49,7 +49,8 @@ fn packet(request: &Value) -> String {
 
 #[test]
 fn subagent_gets_the_texts_of_references_and_answers_in_brief() {
-    let sentences: String = (0..300).map(|number| format!("It is so {number}. ")).collect();
+    let sentences: Vec<String> = (0..300).map(|number| format!("It is so {number}. ")).collect();
+    let sentences = sentences.concat();
     let long = format!("Findings:\n- src/a.rs:3 leaks\n\n{sentences}");
     let secret = json!({"agent": "explore", "task": "Read it.", "contextRefs": [".env"]});
     let server = ModelServer::start(vec![

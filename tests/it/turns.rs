@@ -133,6 +133,7 @@ fn assert_numbered(events: &[Value]) {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "the snapshot names every event")]
 fn stream_format_prints_one_event_per_line() {
     let server = repair();
     let machine = machine_to_repair(&server);

@@ -530,8 +530,10 @@ fn stop_all_works_while_a_question_is_open() {
     let mut stage = asked();
     stage.later(5000);
     stage.types("/new");
+    stage.later(1000);
     assert_eq!(stage.types("\n"), []);
-    assert!(stage.screen(200, 30).contains("answer first; only /stop and /exit work meanwhile"));
+    let shown = stage.screen(200, 30);
+    assert!(shown.contains("answer first; only /stop and /exit work"), "{shown}");
     stage.presses(ctrl('u'));
     stage.later(400);
     assert_eq!(stage.types("y").len(), 1);
