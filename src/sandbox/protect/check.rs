@@ -541,7 +541,14 @@ impl GuardState {
         let (folder, name) = self.roots[key.0].root.open_parent(&key.1).ok()?;
         let bytes = place::read(&folder, name, 4096).ok()??;
         let text = std::str::from_utf8(&bytes).ok()?.trim_end_matches(['\n', '\r']);
-        let target = text.strip_prefix("gitdir:").map_or(text, str::trim_start);
+        // Exactly as git reads it: a `commondir` has no prefix, and that of a `.git` file ends with
+        // one space. git would end the path at a NUL.
+        let is_pointer =
+            key.1.file_name().is_some_and(|name| protected::is_dot_git(name.as_bytes()));
+        let target = if is_pointer { text.strip_prefix("gitdir: ")? } else { text };
+        if target.contains('\0') {
+            return None;
+        }
         let whole = normalise(&self.path(key).with_file_name("").join(target));
         if !self.roots.iter().any(|watched| whole.starts_with(&watched.root.path)) {
             return None;

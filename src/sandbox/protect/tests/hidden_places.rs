@@ -549,3 +549,26 @@ fn folder_that_was_unreadable_before_keeps_its_permissions() {
         set_mode(&world.root.join("closed"), 0o700);
     });
 }
+
+#[test]
+fn pointers_are_read_exactly_as_git_reads_them() {
+    let evil = "[core]\n\tfsmonitor = ./evil\n";
+    // Read loosely, each text leads to a repository without dangerous settings.
+    for (file, text, dangerous) in [
+        (".git/commondir", "gitdir:ok\n", ".git/gitdir:ok"),
+        (".git/commondir", "evil\0/../ok\n", ".git/evil"),
+        ("src/.git", "gitdir:  ../ok.git\n", "src/ ../ok.git"),
+    ] {
+        let world = ProtectedWorkspace::new();
+        let findings = world.after(|root| {
+            repository(&root.join(".git/ok"));
+            repository(&root.join("ok.git"));
+            for folder in ["objects", "refs"] {
+                fs::create_dir_all(root.join(dangerous).join(folder)).unwrap();
+            }
+            write(root, &format!("{dangerous}/config"), evil);
+            write(root, file, text);
+        });
+        assert!(!world.exists(file), "{file} {text:?}: {findings:?}");
+    }
+}
