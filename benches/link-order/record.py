@@ -64,17 +64,17 @@ def record(posse, folder):
     provider = {"type": "openai-compatible", "baseURL": base, "model": "m", "auth": "none",
                 "maxTokens": 8192, "contextWindow": 200000}
     os.makedirs(f"{folder}/home/config")
-    os.makedirs(f"{folder}/work")
+    os.makedirs(f"{folder}/project")
     with open(f"{folder}/home/config/config.json", "w") as file:
         json.dump({"defaultProvider": "m", "providers": {"m": provider}}, file)
     environment = {"PATH": os.environ["PATH"], "HOME": folder, "POSSE_HOME": f"{folder}/home"}
     valgrind = ["valgrind", "-q", "--tool=callgrind", "--demangle=no",
                 f"--callgrind-out-file={folder}/calls.%p", posse]
-    with open(f"{folder}/work/f", "w") as file:
+    with open(f"{folder}/project/f", "w") as file:
         file.write("contents\n")
     for prompt in ("hello", "use tools"):
         command = [*valgrind, "run", "--yes", prompt]
-        subprocess.run(command, cwd=f"{folder}/work", env=environment, check=True,
+        subprocess.run(command, cwd=f"{folder}/project", env=environment, check=True,
                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=600)
     server.shutdown()
 

@@ -100,7 +100,7 @@ impl ReportedWindows {
         ReportedWindow::Asking
     }
 
-    /// What is known about a model without asking. `None`: its server was not asked.
+    /// State of the request for a model's window. `None`: its server was not asked.
     pub fn known(&self, info: &ProviderInfo) -> Option<ReportedWindow> {
         let reports = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         reports.get(&(info.profile.clone(), info.model.clone())).copied()

@@ -311,7 +311,7 @@ fn mount_all(
     let WritableMounts { trees, links } = kept;
     let copies: Vec<PathBuf> = trees.keys().cloned().collect();
     let masked: Vec<PathBuf> = masks(plan).map(Path::to_owned).collect();
-    // What a masked folder has at the path of a secret is not the secret.
+    // In a masked folder, the file at the path of a secret is another one.
     layers.retain(|path, _| {
         let is_shown = copies.iter().any(|copy| copy.starts_with(path) || path.starts_with(copy));
         is_shown || !is_below(path, &masked)

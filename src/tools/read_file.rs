@@ -93,7 +93,7 @@ async fn prepare(
     let Some(name) = name else {
         let place = match env.workspace.locate(&path) {
             Ok(place) => place,
-            // What commands write there is output of this session: there is no operation to judge.
+            // Files of commands there are output of this session: there is no operation to judge.
             Err(outside) => {
                 let (file, shown) = temporary::open(&env, &path).ok_or(outside)??;
                 return opened(file, shown, slice, None);

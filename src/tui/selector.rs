@@ -182,7 +182,7 @@ impl Selector {
     fn selection(&self) -> SelectorOutcome {
         match (self.value(), self.subject) {
             (Some(value), _) => SelectorOutcome::Name(value),
-            // What is typed may be the beginning of a task; a name that is not in the list is an
+            // Typed text may be the beginning of a task; a name that is not in the list is an
             // argument of the slash command.
             (None, SelectorKind::Inline | SelectorKind::Name(_)) => SelectorOutcome::Open,
             (None, _) => SelectorOutcome::Closed,

@@ -28,7 +28,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::model_server::{ModelAnswer, ModelServer, calls, runs, says};
-use crate::posse::{FinishedRun, Machine, RunningPosse};
+use crate::posse::{FinishedRun, Machine, RunningPosse, process_in};
 
 /// A kind of system calls, and the error that the kernel would report.
 #[derive(Debug, Clone, Copy)]
@@ -275,16 +275,6 @@ fn records(file: &Path) -> Vec<Value> {
     let bytes = fs::read(file).unwrap_or_default();
     let lines = bytes.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
     lines.map(|line| serde_json::from_slice(line).unwrap()).collect()
-}
-
-/// A process whose working directory is in that folder.
-fn process_in(folder: &Path) -> Option<String> {
-    let processes = fs::read_dir("/proc").unwrap().flatten();
-    processes
-        .filter(|process| {
-            fs::read_link(process.path().join("cwd")).is_ok_and(|cwd| cwd.starts_with(folder))
-        })
-        .find_map(|process| process.file_name().into_string().ok())
 }
 
 /// Highest number of calls of each kind in one thread, in a run without failures.

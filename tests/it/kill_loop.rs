@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use crate::byte_server::{ByteServer, DIALECTS, Move};
 use crate::model_server::{ModelAnswer, calls, reply, says};
-use crate::posse::{Machine, RunningPosse};
+use crate::posse::{Machine, RunningPosse, process_in};
 
 /// Calls of the session.
 const CALLS: usize = 200;
@@ -293,16 +293,6 @@ fn common(mut line: Value) -> Value {
         line.as_object_mut().unwrap().remove(own);
     }
     line
-}
-
-/// A process whose working directory is in that folder.
-fn process_in(folder: &Path) -> Option<String> {
-    let processes = fs::read_dir("/proc").unwrap().flatten();
-    processes
-        .filter(|process| {
-            fs::read_link(process.path().join("cwd")).is_ok_and(|cwd| cwd.starts_with(folder))
-        })
-        .find_map(|process| process.file_name().into_string().ok())
 }
 
 fn number(variable: &str) -> Option<usize> {

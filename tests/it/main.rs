@@ -18,7 +18,7 @@ mod byte_server;
 mod turns;
 // Agents as files and as colleagues.
 mod agents;
-// What one agent hands over to another.
+// Hand-offs from one agent to another.
 mod handoff;
 // Asked, allowed and denied actions.
 mod permission;

@@ -328,6 +328,16 @@ impl Drop for RunningPosse {
     }
 }
 
+/// A process whose working directory is in that folder.
+pub(crate) fn process_in(folder: &Path) -> Option<String> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter(|process| {
+            fs::read_link(process.path().join("cwd")).is_ok_and(|cwd| cwd.starts_with(folder))
+        })
+        .find_map(|process| process.file_name().into_string().ok())
+}
+
 /// Checks every row of a table concurrently.
 pub(crate) fn side_by_side<T: Send>(rows: impl IntoIterator<Item = T>, check: impl Fn(T) + Sync) {
     let check = &check;

@@ -22,7 +22,7 @@ pub(super) const REFERENCES_MAX: usize = 8;
 /// Maximum bytes of all referenced texts in a packet, also for a model with a large context.
 pub(super) const REFERENCES_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes below which the text of a reference is left out, because so little of it helps nobody.
+/// Minimum bytes of a reference's text. A shorter part would be useless and is left out.
 const TEXT_BYTES_MIN: usize = 64;
 
 /// Maximum bytes of the name of a reference.

@@ -131,7 +131,7 @@ impl Pipeline {
         match permitted {
             Ok(permitted) => Ok((tool, permitted, accepted)),
             Err(CallEnd::Refused { class, mut output }) => {
-                // What was refused are the arguments of the hook, not those of the model.
+                // The refused arguments are those of the hook, not those of the model.
                 output.content.extend(accepted.notes.into_iter().map(ContentPart::text));
                 Err(CallEnd::Refused { class, output })
             }

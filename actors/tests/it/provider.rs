@@ -76,7 +76,7 @@ async fn reply_that_repeats_itself_is_stopped_and_retried_twice() {
     assert_eq!(class, "provider.repeating_reply");
     assert!(cause.contains("scripted: the same 12 bytes came"), "{cause}");
     assert_eq!((bench.model.requests().len(), waits(&seen).len()), (3, 2));
-    // What had arrived is kept, far less than the whole.
+    // The part that had arrived is kept; it is much shorter than the whole reply.
     let kept: Vec<usize> = seen
         .iter()
         .filter_map(|seen| match seen.event() {

@@ -18,7 +18,7 @@ fn change_in_a_deep_folder_is_reported() {
     });
     assert_eq!(findings.len(), 2, "{findings:?}");
     assert!(findings.iter().any(|finding| finding.action == ProtectAction::Left), "{findings:?}");
-    // What is stored is restored beside it.
+    // The stored entries are restored beside it.
     assert_eq!(world.read(".vscode/tasks.json"), "{}\n");
     let created = world.after(|root| write(root, &format!("{path}2"), "evil\n"));
     assert_eq!(created.len(), 1, "{created:?}");
