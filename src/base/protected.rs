@@ -32,7 +32,7 @@ use Class::{Authority, Editor, Git, Instructions, Pipeline, Start};
 
 /// Names that are protected in every folder, in lower case, sorted for binary search; each with its
 /// class, and the programs that read it.
-const NAMES: [(&str, Class, &str); 251] = [
+const NAMES: [(&str, Class, &str); 252] = [
     (".agent", Authority, "agents: project folder"),
     (".agents", Authority, "agents: project folder"),
     (".aiassistant", Instructions, "JetBrains AI Assistant"),
@@ -122,6 +122,7 @@ const NAMES: [(&str, Class, &str); 251] = [
     (".kiro", Authority, "Kiro"),
     (".kshrc", Start, "ksh"),
     (".lazy.lua", Editor, "lazy.nvim"),
+    (".lazygit.yml", Start, "lazygit"),
     (".lefthook", Pipeline, "lefthook"),
     (".lefthook-local.json", Pipeline, "lefthook"),
     (".lefthook-local.toml", Pipeline, "lefthook"),
@@ -288,7 +289,7 @@ const NAMES: [(&str, Class, &str); 251] = [
 
 /// Names that are protected only directly in a folder of a certain name: name of the folder,
 /// protected name, class, and the programs that read it.
-const PAIRS: [(&str, &str, Class, &str); 42] = [
+const PAIRS: [(&str, &str, Class, &str); 44] = [
     (".bundle", "config", Pipeline, "Bundler"),
     (".cargo", "config", Pipeline, "Cargo"),
     (".cargo", "config.toml", Pipeline, "Cargo"),
@@ -299,6 +300,7 @@ const PAIRS: [(&str, &str, Class, &str); 42] = [
     (".config", "nushell", Start, "Nushell"),
     (".config", "systemd", Start, "systemd"),
     (".forgejo", "workflows", Pipeline, "Forgejo"),
+    (".git", "lazygit.yml", Git, "lazygit"),
     (".gitea", "workflows", Pipeline, "Gitea"),
     (".github", "actions", Pipeline, "GitHub Actions"),
     (".github", "agents", Authority, "GitHub Copilot"),
@@ -330,6 +332,7 @@ const PAIRS: [(&str, &str, Class, &str); 42] = [
     ("mise", "config.local.toml", Start, "mise"),
     ("mise", "config.toml", Start, "mise"),
     ("prefs", "defaults", Git, "darcs"),
+    ("sl", "config", Git, "Sapling in a git repository"),
     ("tools", "bazel", Start, "Bazelisk"),
 ];
 

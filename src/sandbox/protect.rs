@@ -277,6 +277,8 @@ pub enum ProtectedChange {
     /// The scan of this root was incomplete, because a limit was exceeded or a folder could not be
     /// read, so changes may be missed.
     TooMuch,
+    /// Files below this root kept changing during the check, so changes may be missed.
+    KeepsChanging,
 }
 
 /// Reaction to a change.
@@ -323,6 +325,13 @@ impl fmt::Display for Finding {
                     f,
                     "{path} has more folders than are scanned, or folders that cannot be \
                      read: files that a command creates in the rest are not found"
+                );
+            }
+            ProtectedChange::KeepsChanging => {
+                return write!(
+                    f,
+                    "{path} kept changing while it was checked: the last protected files that were \
+                     created in it may not be found"
                 );
             }
         };

@@ -11,12 +11,13 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use nix::fcntl::openat;
 use nix::sys::stat::Mode;
-use posse_base::paths::normalise;
 use posse_base::protected;
 
 use crate::protect::exemptions::Lifted;
 use crate::protect::gitconfig;
+use crate::protect::new_worktrees;
 use crate::protect::place::{self, FOLDER, Identity, PlaceKind, Stat};
+use crate::protect::references;
 use crate::protect::scan::{ProtectedItem, ScanBounds, Sort};
 use crate::protect::state::{self, State};
 use crate::protect::tool_writes::Log;
@@ -28,7 +29,11 @@ use crate::protect::{
 /// Maximum number of rounds of a check. A round follows if the previous one changed something,
 /// because processes may still be running. The first one is repeated with enlarged scan limits if
 /// its scan is incomplete and the one before the command was complete.
-const ROUNDS_MAX: usize = 4;
+const ROUNDS_MAX: usize = 8;
+
+/// Maximum number of times that a check moves repositories back and scans again. A moved repository
+/// may contain others, whose places are known only after the scan.
+const MOVES_MAX: usize = 64;
 
 /// Maximum number of entries of a hooks folder that are examined. With more entries, the repository
 /// counts as one with hooks.
@@ -50,6 +55,7 @@ impl GuardState {
         let Some(baseline) = self.baseline.clone() else { return Vec::new() };
         let mut findings: Vec<Finding> = Vec::new();
         let mut bounds = bounds;
+        let mut is_settled = false;
         for round in 0..ROUNDS_MAX {
             let mut found = self.check_round(&baseline, held, bounds, log);
             if round == 0 && baseline.is_complete && !self.is_complete {
@@ -57,23 +63,21 @@ impl GuardState {
                 bounds = bounds.enlarged();
                 found.extend(self.check_round(&baseline, held, bounds, log));
             }
-            let acted = found.iter().any(|finding| finding.action != ProtectAction::Left);
-            let (stays, handled): (Vec<_>, Vec<_>) = found.into_iter().partition(|finding| {
-                matches!(finding.action, ProtectAction::Left | ProtectAction::Failed(_))
-            });
-            // The limit does not apply to files that are still in place.
-            for finding in stays {
-                if !findings.contains(&finding) {
-                    findings.push(finding);
-                }
-            }
-            for finding in handled {
-                if findings.len() < FINDINGS_MAX && !findings.contains(&finding) {
-                    findings.push(finding);
-                }
-            }
-            if !acted {
+            is_settled = found
+                .iter()
+                .all(|finding| finding.action == ProtectAction::Left || findings.contains(finding));
+            add_findings(&mut findings, found);
+            if is_settled {
                 break;
+            }
+        }
+        if !is_settled {
+            self.is_complete = false;
+            let roots = self.roots.iter().filter(|watched| !watched.is_out_of_reach);
+            let paths: Vec<PathBuf> = roots.map(|watched| watched.root.path.clone()).collect();
+            for path in paths {
+                let change = ProtectedChange::KeepsChanging;
+                findings.push(Finding::new(path, change, ProtectAction::Left));
             }
         }
         if self.running == 0 {
@@ -132,17 +136,28 @@ impl GuardState {
         bounds: ScanBounds,
         log: &Log,
     ) -> Vec<Finding> {
-        let now = self.current_items(baseline, held, bounds);
+        let mut now = self.current_items(baseline, held, bounds);
         // Changes by our own tools since then are part of the expected state.
-        let amended = self.with_written(baseline, log, &now);
-        let baseline = amended.as_ref().unwrap_or(baseline);
-        let moved = self.move_back(baseline, &now);
-        if !moved.is_empty() {
-            // Names may lead elsewhere now: the next round scans again.
-            return moved;
+        let mut amended = self.with_written(baseline, log, &now);
+        let mut failed_moves = Vec::new();
+        for _ in 0..MOVES_MAX {
+            let found = self.move_back(amended.as_ref().unwrap_or(baseline), &now);
+            let is_restored =
+                |finding: &Finding| matches!(finding.action, ProtectAction::Restored(_));
+            let (moved, failed): (Vec<_>, Vec<_>) = found.into_iter().partition(is_restored);
+            failed_moves = failed;
+            if moved.is_empty() {
+                break;
+            }
+            self.findings.extend(moved);
+            // Names may lead elsewhere now, and a move that failed may succeed.
+            now = self.current_items(baseline, held, bounds);
+            amended = self.with_written(baseline, log, &now);
         }
-        let before_by_identity: HashMap<Identity, &BaselineItem> =
-            baseline.items.values().map(|before| (before.identity, before)).collect();
+        self.findings.extend(failed_moves);
+        let baseline = amended.as_ref().unwrap_or(baseline);
+        let before_by_identity: HashMap<Identity, (&ProtectedPath, &BaselineItem)> =
+            baseline.items.iter().map(|(key, before)| (before.identity, (key, before))).collect();
         // The treatment of a new repository must not depend on the order of names.
         let (repositories, others): (Vec<_>, Vec<_>) =
             now.iter().partition(|(_, current)| current.sort == Sort::Repository);
@@ -164,13 +179,15 @@ impl GuardState {
                 known.filter(|before| before.parent == current.parent || is_same_content(before));
             // A parent may have been renamed, which moved this name. It must not have got another
             // meaning by that, and a pointer must not lead elsewhere.
-            let carried = before_by_identity.get(&current.identity).copied().filter(|before| {
+            let carried = before_by_identity.get(&current.identity).filter(|(old, before)| {
                 let is_pointer = matches!(current.sort, Sort::Pointer | Sort::Common);
                 before.parent == current.parent
                     && before.above == current.above
                     && before.sort == current.sort
+                    && has_same_role(&old.1, &key.1, current.sort)
                     && (!is_pointer || self.points_to_protected(key, current.sort))
             });
+            let carried = carried.map(|(_, before)| *before);
             // Without its work tree it is a file like any other that a command created.
             let has_no_place = self.new_worktrees.was_left(current.identity)
                 && !self.is_in_new_worktree(key.0, &key.1);
@@ -450,7 +467,7 @@ impl GuardState {
                 }
             }
             (Sort::Strategy, Some(State::File { copy: Some(bytes), .. }))
-                if is_known_strategy(bytes) => {}
+                if has_known_strategy(&name_of(key), bytes) => {}
             (Sort::Todo, Some(State::File { copy: Some(bytes), .. })) => {
                 let text = String::from_utf8_lossy(bytes);
                 let (runs, kept): (Vec<&str>, Vec<&str>) =
@@ -494,6 +511,9 @@ impl GuardState {
     /// it would use the settings in any other folder, too.
     pub(super) fn points_to_protected(&self, key: &ProtectedPath, sort: Sort) -> bool {
         let Some((at, target)) = self.pointer_target(key) else { return false };
+        if self.leads_through_link(key) {
+            return false;
+        }
         let scan = &self.roots[at].scan;
         if sort == Sort::Common && !scan.is_repository(&target) {
             return false;
@@ -538,28 +558,32 @@ impl GuardState {
     /// Returns the scanned folder to which the pointer file or `commondir` at `key` leads. `None`
     /// if it leads elsewhere, to a root itself, or cannot be read.
     pub(super) fn pointer_target(&self, key: &ProtectedPath) -> Option<ProtectedPath> {
-        let (folder, name) = self.roots[key.0].root.open_parent(&key.1).ok()?;
-        let bytes = place::read(&folder, name, 4096).ok()??;
-        let text = std::str::from_utf8(&bytes).ok()?.trim_end_matches(['\n', '\r']);
-        // Exactly as git reads it: a `commondir` has no prefix, and that of a `.git` file ends with
-        // one space. git would end the path at a NUL.
-        let is_pointer =
-            key.1.file_name().is_some_and(|name| protected::is_dot_git(name.as_bytes()));
-        let target = if is_pointer { text.strip_prefix("gitdir: ")? } else { text };
-        if target.contains('\0') {
-            return None;
-        }
-        let whole = normalise(&self.path(key).with_file_name("").join(target));
-        if !self.roots.iter().any(|watched| whole.starts_with(&watched.root.path)) {
-            return None;
-        }
-        // Links may lead elsewhere than the text suggests.
-        let real = std::fs::canonicalize(&whole).ok()?;
+        let real = std::fs::canonicalize(self.pointer_path(key)?).ok()?;
         self.roots.iter().enumerate().find_map(|(at, Watched { root, scan, .. })| {
             let below = real.strip_prefix(&root.path).ok()?;
             let is_scanned = !below.as_os_str().is_empty() && scan.identity(below).is_some();
             is_scanned.then(|| (at, below.into()))
         })
+    }
+
+    /// Returns the path in the pointer file or `commondir` at `key`, absolute and not normalised:
+    /// links on the way decide where a `..` leads.
+    fn pointer_path(&self, key: &ProtectedPath) -> Option<PathBuf> {
+        let (folder, name) = self.roots[key.0].root.open_parent(&key.1).ok()?;
+        let bytes = place::read(&folder, name, 4096).ok()??;
+        let is_pointer =
+            key.1.file_name().is_some_and(|name| protected::is_dot_git(name.as_bytes()));
+        let target = references::pointer_text(&bytes, is_pointer)?;
+        Some(self.path(key).with_file_name("").join(target))
+    }
+
+    /// True if there is a link below a root on the way to the target of the pointer file or
+    /// `commondir` at `key`: a later command could let it lead elsewhere.
+    fn leads_through_link(&self, key: &ProtectedPath) -> bool {
+        let Some(path) = self.pointer_path(key) else { return true };
+        let is_inside =
+            |link: &PathBuf| self.roots.iter().any(|watched| link.starts_with(&watched.root.path));
+        references::links_on_the_way(&path).iter().any(is_inside)
     }
 
     /// True if the file at `key` is harmless: a `.gitmodules` with harmless settings only, or an
@@ -642,17 +666,57 @@ fn has_only_paths(bytes: &[u8]) -> bool {
     })
 }
 
-/// True if a rebase or cherry-pick with these options uses only merge strategies of git itself: any
-/// other name is a program.
-fn is_known_strategy(bytes: &[u8]) -> bool {
-    const STRATEGIES: [&str; 6] = ["ort", "recursive", "resolve", "octopus", "ours", "subtree"];
-    let Ok(text) = std::str::from_utf8(bytes) else { return false };
-    text.lines().all(|line| match line.split_once('=') {
-        Some((name, value)) => {
-            !name.trim().eq_ignore_ascii_case("strategy") || STRATEGIES.contains(&value.trim())
+/// True if the protected name at `new` means the same as it did at `old`: programs that read a name
+/// do not read any other, and git finds a repository by the name `.git`.
+fn has_same_role(old: &Path, new: &Path, sort: Sort) -> bool {
+    let part = |path: &Path, up: usize| {
+        let name = path.iter().rev().nth(up).unwrap_or_default();
+        protected::fold(name.as_bytes()).into_owned()
+    };
+    let is_same_name = part(old, 0) == part(new, 0);
+    let has_named_parent = |path: &Path| new_worktrees::is_named_by_parent(path);
+    match sort {
+        Sort::Name(_) if has_named_parent(old) || has_named_parent(new) => {
+            is_same_name && part(old, 1) == part(new, 1)
         }
-        None => line.trim().is_empty() || line == "[options]" || STRATEGIES.contains(&line.trim()),
-    })
+        Sort::Name(_) | Sort::Pointer => is_same_name,
+        // The folder of the repository, or one in it, is around these files.
+        _ => {
+            let is_dot_git = |path, up| part(path, up) == b".git";
+            is_same_name && (1..=2).all(|up| is_dot_git(old, up) == is_dot_git(new, up))
+        }
+    }
+}
+
+/// True if a rebase or cherry-pick with the options in the file `name` uses only merge strategies
+/// of git itself: any other name is a program. False for a text that git may read in another way.
+fn has_known_strategy(name: &[u8], bytes: &[u8]) -> bool {
+    const STRATEGIES: [&str; 6] = ["ort", "recursive", "resolve", "octopus", "ours", "subtree"];
+    if name == b"opts" {
+        return gitconfig::values(bytes, "options", "strategy")
+            .is_some_and(|names| names.iter().all(|name| STRATEGIES.contains(&name.as_str())));
+    }
+    std::str::from_utf8(bytes)
+        .is_ok_and(|text| STRATEGIES.contains(&text.trim_end_matches(['\n', '\r'])))
+}
+
+/// Adds `found` to `findings`, without duplicates. Of those that were handled, only as long as there
+/// are fewer than [`FINDINGS_MAX`].
+fn add_findings(findings: &mut Vec<Finding>, found: Vec<Finding>) {
+    let stays = |finding: &Finding| {
+        matches!(finding.action, ProtectAction::Left | ProtectAction::Failed(_))
+    };
+    let (stays, handled): (Vec<_>, Vec<_>) = found.into_iter().partition(stays);
+    for finding in stays {
+        if !findings.contains(&finding) {
+            findings.push(finding);
+        }
+    }
+    for finding in handled {
+        if findings.len() < FINDINGS_MAX && !findings.contains(&finding) {
+            findings.push(finding);
+        }
+    }
 }
 
 /// True for a step of a rebase that runs a command.

@@ -205,6 +205,18 @@ impl Registrations {
     }
 }
 
+/// Returns the values of the setting `key` in `section`, both in lower case. `None`: the text cannot
+/// be parsed.
+pub(super) fn values(bytes: &[u8], section: &str, key: &str) -> Option<Vec<String>> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let mut settings = Vec::new();
+    parse_into(&lines, Headers::MayBeFollowed, &mut settings)?;
+    let found = settings.into_iter();
+    let found = found.filter(|setting| setting.section == section && setting.key == key);
+    Some(found.map(|setting| setting.value).collect())
+}
+
 /// Setting that refers to a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PathSetting {

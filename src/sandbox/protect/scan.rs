@@ -772,6 +772,7 @@ fn classify_entry(
             b"config" | b"config.worktree" => Some(Sort::Settings),
             b"commondir" => Some(Sort::Common),
             b"info" if kind == PlaceKind::Link => Some(Sort::Attributes),
+            b"lazygit.yml" => Some(Sort::Name(Class::Git)),
             _ => None,
         };
         if control.is_some() {

@@ -14,6 +14,7 @@ use super::*;
 
 mod hidden_places;
 mod large_folders;
+mod moved_names;
 mod pointed;
 mod renamed_secrets;
 mod written;
