@@ -10,6 +10,8 @@ mod exemptions;
 mod finding_lines;
 mod folder_watch;
 mod gitconfig;
+mod harmless;
+mod index;
 mod known_secrets;
 mod links;
 mod moved_repositories;
@@ -24,8 +26,9 @@ mod stores;
 mod tool_writes;
 mod watched;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,6 +36,7 @@ use std::time::{Instant, SystemTime};
 
 use nix::errno::Errno;
 use posse_base::failure::printable;
+use posse_base::protected;
 use posse_base::secrets::files::SecretFiles;
 
 use exemptions::Lifted;
@@ -277,6 +281,9 @@ pub enum ProtectedChange {
     /// The scan of this root was incomplete, because a limit was exceeded or a folder could not be
     /// read, so changes may be missed.
     TooMuch,
+    /// An index of git was created or changed, and has this path, to which git would write although
+    /// it is outside the work tree or in a `.git`. Empty if the file is not an index.
+    IndexPath(String),
     /// Files below this root kept changing during the check, so changes may be missed.
     KeepsChanging,
 }
@@ -316,6 +323,13 @@ impl fmt::Display for Finding {
             ProtectedChange::Settings(names) => {
                 let names = printable(&names.join(", "));
                 settings = format!("got settings that may run programs ({names})");
+                &settings
+            }
+            ProtectedChange::IndexPath(path) if path.is_empty() => {
+                "was changed and is not understood as an index of git"
+            }
+            ProtectedChange::IndexPath(path) => {
+                settings = format!("got a path to which git must not write ({})", printable(path));
                 &settings
             }
             ProtectedChange::LeadsOutside => "leads git to a place outside the workspace",
@@ -717,9 +731,14 @@ impl GuardState {
         let identity = Stat::at(&folder, name).ok()?.identity;
         let parent = Stat::at(&folder, Path::new("")).ok().map(|stat| stat.identity);
         let is_born = self.is_born(parent) || self.is_in_new_worktree(at, &item.path);
-        let state = self.reader.state(&folder, name, before)?;
+        let state = match Stat::at(&folder, name) {
+            // It may be large, and is judged without its earlier content.
+            Ok(stat) if item.sort == Sort::Index => State::File { stat, copy: None },
+            _ => self.reader.state(&folder, name, before)?,
+        };
         let is_mounted = !is_born
-            && !matches!(item.sort, Sort::Todo | Sort::Strategy)
+            && !matches!(item.sort, Sort::Todo | Sort::Strategy | Sort::Index)
+            && !harmless::is_replaced_in_place(&protected::fold(name.as_os_str().as_bytes()))
             && (state.is_folder() || matches!(state, State::File { .. }));
         let above = depends_on_parent(item).then(|| root.identity_above(&item.path)).flatten();
         let (sort, state) = (item.sort, Some(state));
@@ -736,13 +755,16 @@ impl GuardState {
             .map(|(key, _)| key)
             .collect();
         keys.sort_by_key(|(at, path)| (path.components().count(), *at, Arc::clone(path)));
+        let pointed: HashSet<ProtectedPath> =
+            baseline.pointed.iter().map(|(at, item)| (*at, Arc::clone(&item.path))).collect();
         let mut read_only = Vec::new();
         let mut pinned = BTreeSet::new();
         for key in keys {
             let (at, path) = (key.0, &key.1);
             let root = &self.roots[at].root.path;
             read_only.push(root.join(path));
-            let controls_git = !matches!(baseline.items[key].sort, Sort::Name(_));
+            let controls_git =
+                !matches!(baseline.items[key].sort, Sort::Name(_)) || pointed.contains(key);
             if controls_git {
                 // Renaming a parent folder would allow replacing it.
                 let above = path.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty());

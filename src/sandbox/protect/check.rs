@@ -1,7 +1,7 @@
 //! Finds the effects of a command on protected names, and restores, moves aside, cleans or reports
 //! them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -15,6 +15,8 @@ use posse_base::protected;
 
 use crate::protect::exemptions::Lifted;
 use crate::protect::gitconfig;
+use crate::protect::harmless;
+use crate::protect::index::{self, IndexPaths};
 use crate::protect::new_worktrees;
 use crate::protect::place::{self, FOLDER, Identity, PlaceKind, Stat};
 use crate::protect::references;
@@ -90,13 +92,14 @@ impl GuardState {
     }
 
     /// Scans the roots that commands can write. Returns the protected items that exist, with those
-    /// of the baseline to which settings point. Stores whether the scan was complete.
+    /// of the baseline to which settings point, and the keys of those to which only settings of new
+    /// repositories point. Stores whether the scan was complete.
     fn current_items(
         &mut self,
         baseline: &Baseline,
         held: ProtectionMethod,
         bounds: ScanBounds,
-    ) -> BTreeMap<ProtectedPath, BaselineItem> {
+    ) -> (BTreeMap<ProtectedPath, BaselineItem>, HashSet<ProtectedPath>) {
         let mut items: Vec<(usize, ProtectedItem)> = Vec::new();
         self.is_complete = true;
         let scanned = self.scan_roots(|at, watched| {
@@ -111,6 +114,15 @@ impl GuardState {
             items.extend(found.items.into_iter().map(|item| (at, item)));
         }
         items.extend(baseline.pointed.iter().cloned());
+        let is_new = |(at, item): &(usize, ProtectedItem)| {
+            matches!(item.sort, Sort::Repository | Sort::Pointer | Sort::Common)
+                && !baseline.items.contains_key(&(*at, Arc::clone(&item.path)))
+        };
+        let referenced =
+            if items.iter().any(is_new) { self.referenced(&items) } else { Vec::new() };
+        let newly_pointed: HashSet<ProtectedPath> =
+            referenced.iter().map(|(at, item)| (*at, Arc::clone(&item.path))).collect();
+        items.extend(referenced);
         let mut now: BTreeMap<ProtectedPath, BaselineItem> = BTreeMap::new();
         for (at, item) in items {
             let key = (at, Arc::clone(&item.path));
@@ -126,7 +138,7 @@ impl GuardState {
             }
         }
         self.reader.reads_again = false;
-        now
+        (now, newly_pointed)
     }
 
     fn check_round(
@@ -136,7 +148,7 @@ impl GuardState {
         bounds: ScanBounds,
         log: &Log,
     ) -> Vec<Finding> {
-        let mut now = self.current_items(baseline, held, bounds);
+        let (mut now, mut newly_pointed) = self.current_items(baseline, held, bounds);
         // Changes by our own tools since then are part of the expected state.
         let mut amended = self.with_written(baseline, log, &now);
         let mut failed_moves = Vec::new();
@@ -151,13 +163,15 @@ impl GuardState {
             }
             self.findings.extend(moved);
             // Names may lead elsewhere now, and a move that failed may succeed.
-            now = self.current_items(baseline, held, bounds);
+            (now, newly_pointed) = self.current_items(baseline, held, bounds);
             amended = self.with_written(baseline, log, &now);
         }
         self.findings.extend(failed_moves);
         let baseline = amended.as_ref().unwrap_or(baseline);
         let before_by_identity: HashMap<Identity, (&ProtectedPath, &BaselineItem)> =
             baseline.items.iter().map(|(key, before)| (before.identity, (key, before))).collect();
+        let pointed: HashSet<ProtectedPath> =
+            baseline.pointed.iter().map(|(at, item)| (*at, Arc::clone(&item.path))).collect();
         // The treatment of a new repository must not depend on the order of names.
         let (repositories, others): (Vec<_>, Vec<_>) =
             now.iter().partition(|(_, current)| current.sort == Sort::Repository);
@@ -181,7 +195,11 @@ impl GuardState {
             // meaning by that, and a pointer must not lead elsewhere.
             let carried = before_by_identity.get(&current.identity).filter(|(old, before)| {
                 let is_pointer = matches!(current.sort, Sort::Pointer | Sort::Common);
-                before.parent == current.parent
+                // At a place where a program reads another file, it is another file.
+                let is_taken = matches!(current.sort, Sort::Name(_))
+                    && (known.is_some() || pointed.contains(key));
+                !is_taken
+                    && before.parent == current.parent
                     && before.above == current.above
                     && before.sort == current.sort
                     && has_same_role(&old.1, &key.1, current.sort)
@@ -194,6 +212,13 @@ impl GuardState {
             match same_place.or(carried).filter(|_| !has_no_place) {
                 Some(before) => self.changed(key, before, current, held),
                 None if self.was_out_of_sight(baseline, key) => {}
+                // It may have been an ordinary file of the user. Links add nothing: their targets
+                // are reported, too.
+                None if newly_pointed.contains(key) => {
+                    if !matches!(current.state, Some(State::Link { .. })) {
+                        self.left(key, current, ProtectedChange::CameWithRepository);
+                    }
+                }
                 None => self.created(key, current),
             }
         }
@@ -241,7 +266,7 @@ impl GuardState {
             return;
         }
         let is_cleaned = self.is_born(current.parent) && !matches!(current.sort, Sort::Name(_));
-        if is_cleaned || matches!(current.sort, Sort::Todo | Sort::Strategy) {
+        if is_cleaned || matches!(current.sort, Sort::Todo | Sort::Strategy | Sort::Index) {
             self.clean(key, current);
             return;
         }
@@ -261,7 +286,7 @@ impl GuardState {
         if is_held && !self.lifted.reaches_into(&self.path(key)) {
             return;
         }
-        if may_be_harmless(key) && self.is_harmless_text(key) {
+        if harmless::is_judged(&name_of(key)) && self.is_harmless_text(key) {
             return;
         }
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return };
@@ -355,7 +380,7 @@ impl GuardState {
 
     fn removed(&mut self, key: &ProtectedPath, before: &BaselineItem) {
         let Some(state) = &before.state else { return };
-        let is_progress = matches!(before.sort, Sort::Todo | Sort::Strategy);
+        let is_progress = matches!(before.sort, Sort::Todo | Sort::Strategy | Sort::Index);
         if self.new_worktrees.was_left(before.identity) || is_progress {
             return;
         }
@@ -406,7 +431,7 @@ impl GuardState {
             self.clean(key, current);
             return;
         }
-        if may_be_harmless(key) && self.is_harmless_text(key) {
+        if harmless::is_judged(&name_of(key)) && self.is_harmless_text(key) {
             return;
         }
         let path = self.path(key);
@@ -468,6 +493,11 @@ impl GuardState {
             }
             (Sort::Strategy, Some(State::File { copy: Some(bytes), .. }))
                 if has_known_strategy(&name_of(key), bytes) => {}
+            (Sort::Index, Some(State::File { .. })) => {
+                if let Some(change) = unsafe_index(&folder, name) {
+                    self.move_aside(&folder, name, &path, change);
+                }
+            }
             (Sort::Todo, Some(State::File { copy: Some(bytes), .. })) => {
                 let text = String::from_utf8_lossy(bytes);
                 let (runs, kept): (Vec<&str>, Vec<&str>) =
@@ -586,16 +616,28 @@ impl GuardState {
         references::links_on_the_way(&path).iter().any(is_inside)
     }
 
-    /// True if the file at `key` is harmless: a `.gitmodules` with harmless settings only, or an
-    /// `hgrc` with remote paths only.
+    /// True if the content of the file at `key`, whose name [`harmless::is_judged`], is harmless.
     fn is_harmless_text(&self, key: &ProtectedPath) -> bool {
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return false };
         let bytes = place::read(&folder, name, gitconfig::BYTES_MAX).ok().flatten();
-        if !is_git_modules(&name_of(key)) {
-            return bytes.is_some_and(|bytes| has_only_paths(&bytes));
-        }
-        let cleaned = bytes.and_then(|bytes| gitconfig::clean(&bytes, 0));
-        cleaned.is_some_and(|cleaned| cleaned.removed.is_empty())
+        let name = name_of(key);
+        bytes.is_some_and(|bytes| {
+            harmless::is_harmless(&name, &bytes)
+                && (name != b"hgrc" || self.has_harmless_sources(key, &bytes))
+        })
+    }
+
+    /// True if no repository below a root whose path is in the Mercurial settings `bytes` has
+    /// settings that run programs: Mercurial reads those of a repository on this machine that it
+    /// pulls from.
+    fn has_harmless_sources(&self, key: &ProtectedPath, bytes: &[u8]) -> bool {
+        let whole = self.path(key);
+        let Some(tree) = whole.parent().and_then(Path::parent) else { return false };
+        harmless::local_addresses(bytes).into_iter().all(|address| {
+            let path = references::resolve(&tree.join(address));
+            let is_outside = !self.roots.iter().any(|watched| path.starts_with(&watched.root.path));
+            is_outside || harmless::has_only_addresses_in(&path.join(".hg"))
+        })
     }
 
     fn move_aside(&mut self, folder: &OwnedFd, name: &Path, path: &Path, what: ProtectedChange) {
@@ -629,43 +671,6 @@ fn name_of(key: &ProtectedPath) -> Vec<u8> {
     protected::fold(name.as_encoded_bytes()).into_owned()
 }
 
-fn is_git_modules(name: &[u8]) -> bool {
-    name == b".gitmodules"
-}
-
-/// True for `.gitmodules` and `hgrc`, which clones create and which may be harmless.
-fn may_be_harmless(key: &ProtectedPath) -> bool {
-    let name = name_of(key);
-    is_git_modules(&name) || name == b"hgrc"
-}
-
-/// True if the Mercurial settings `bytes` contain only addresses of other repositories.
-fn has_only_paths(bytes: &[u8]) -> bool {
-    let Ok(text) = std::str::from_utf8(bytes) else { return false };
-    // Mercurial ends a line there, too.
-    if text.replace("\r\n", "\n").contains(['\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}']) {
-        return false;
-    }
-    let mut is_in_paths = false;
-    text.lines().map(str::trim_end).all(|line| match line.split_once('=') {
-        _ if line.is_empty() || line.starts_with(['#', ';']) => true,
-        // A clone has the headers of further sections, without settings.
-        _ if line.starts_with('[') => {
-            is_in_paths = line == "[paths]";
-            true
-        }
-        // A name with a colon is an option of a path, such as `default:pushurl`.
-        Some((name, value)) => {
-            let value = value.trim_start();
-            is_in_paths
-                && name.trim_end().bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-                && !value.starts_with(['-', '!'])
-                && !value.contains("://-")
-        }
-        None => false,
-    })
-}
-
 /// True if the protected name at `new` means the same as it did at `old`: programs that read a name
 /// do not read any other, and git finds a repository by the name `.git`.
 fn has_same_role(old: &Path, new: &Path, sort: Sort) -> bool {
@@ -683,21 +688,57 @@ fn has_same_role(old: &Path, new: &Path, sort: Sort) -> bool {
         // The folder of the repository, or one in it, is around these files.
         _ => {
             let is_dot_git = |path, up| part(path, up) == b".git";
-            is_same_name && (1..=2).all(|up| is_dot_git(old, up) == is_dot_git(new, up))
+            // A repository in another one may be a submodule.
+            let is_inside =
+                |path: &Path| path.iter().any(|part| protected::is_dot_git(part.as_bytes()));
+            is_same_name
+                && is_inside(old) == is_inside(new)
+                && (1..=2).all(|up| is_dot_git(old, up) == is_dot_git(new, up))
         }
     }
 }
 
+/// Returns what is wrong with the paths of the index `name` in the repository `folder`. `None` if
+/// git writes nothing but files of the work tree from it.
+fn unsafe_index(folder: &OwnedFd, name: &Path) -> Option<ProtectedChange> {
+    let names_of_256_bits = |config: &str| {
+        let bytes = place::read(folder, Path::new(config), gitconfig::BYTES_MAX).ok().flatten();
+        let formats =
+            bytes.and_then(|bytes| gitconfig::values(&bytes, "extensions", "objectformat"));
+        formats.is_some_and(|formats| formats.iter().any(|format| format == "sha256"))
+    };
+    // A linked worktree has no `config` of its own, but its repository around it.
+    let name_bytes =
+        if ["config", "../../config"].into_iter().any(names_of_256_bits) { 32 } else { 20 };
+    let found = match place::read(folder, name, index::BYTES_MAX) {
+        Ok(Some(bytes)) => index::check(&bytes, name_bytes),
+        Err(Errno::ENOENT) => IndexPaths::Safe,
+        Ok(None) | Err(_) => IndexPaths::Unknown,
+    };
+    match found {
+        IndexPaths::Safe => None,
+        IndexPaths::Unsafe(path) => {
+            Some(ProtectedChange::IndexPath(String::from_utf8_lossy(&path).into_owned()))
+        }
+        IndexPaths::Unknown => Some(ProtectedChange::IndexPath(String::new())),
+    }
+}
+
 /// True if a rebase or cherry-pick with the options in the file `name` uses only merge strategies
-/// of git itself: any other name is a program. False for a text that git may read in another way.
+/// of git itself, and for the number of a step: any other name is a program, and a shell may run
+/// another text in its prompt. False for a text that git may read in another way.
 fn has_known_strategy(name: &[u8], bytes: &[u8]) -> bool {
     const STRATEGIES: [&str; 6] = ["ort", "recursive", "resolve", "octopus", "ours", "subtree"];
     if name == b"opts" {
         return gitconfig::values(bytes, "options", "strategy")
             .is_some_and(|names| names.iter().all(|name| STRATEGIES.contains(&name.as_str())));
     }
-    std::str::from_utf8(bytes)
-        .is_ok_and(|text| STRATEGIES.contains(&text.trim_end_matches(['\n', '\r'])))
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    let text = text.trim_end_matches(['\n', '\r']);
+    match name {
+        b"strategy" => STRATEGIES.contains(&text),
+        _ => text.bytes().all(|byte| byte.is_ascii_digit()),
+    }
 }
 
 /// Adds `found` to `findings`, without duplicates. Of those that were handled, only as long as there

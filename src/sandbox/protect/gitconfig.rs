@@ -8,7 +8,7 @@ pub(super) const BYTES_MAX: u64 = 256 << 10;
 
 /// Settings that are harmless unless [`is_harmless`] rejects the value: section and key in lower
 /// case. `*` matches any key.
-const HARMLESS: [(&str, &str); 78] = [
+const HARMLESS: [(&str, &str); 101] = [
     ("advice", "*"),
     ("am", "threeway"),
     ("apply", "whitespace"),
@@ -56,7 +56,17 @@ const HARMLESS: [(&str, &str); 78] = [
     ("core", "worktree"),
     ("extensions", "*"),
     ("feature", "*"),
-    ("fetch", "*"),
+    ("fetch", "all"),
+    ("fetch", "fsckobjects"),
+    ("fetch", "negotiationalgorithm"),
+    ("fetch", "output"),
+    ("fetch", "parallel"),
+    ("fetch", "prune"),
+    ("fetch", "prunetags"),
+    ("fetch", "recursesubmodules"),
+    ("fetch", "showforcedupdates"),
+    ("fetch", "unpacklimit"),
+    ("fetch", "writecommitgraph"),
     ("gc", "auto"),
     ("gc", "autodetach"),
     ("index", "*"),
@@ -72,7 +82,20 @@ const HARMLESS: [(&str, &str); 78] = [
     ("push", "autosetupremote"),
     ("push", "default"),
     ("rebase", "autostash"),
-    ("remote", "*"),
+    ("remote", "fetch"),
+    ("remote", "gh-resolved"),
+    ("remote", "mirror"),
+    ("remote", "partialclonefilter"),
+    ("remote", "promisor"),
+    ("remote", "prune"),
+    ("remote", "prunetags"),
+    ("remote", "push"),
+    ("remote", "pushdefault"),
+    ("remote", "pushurl"),
+    ("remote", "skipdefaultupdate"),
+    ("remote", "skipfetchall"),
+    ("remote", "tagopt"),
+    ("remote", "url"),
     ("rerere", "*"),
     ("status", "*"),
     ("submodule", "active"),
@@ -88,10 +111,6 @@ const HARMLESS: [(&str, &str); 78] = [
     ("user", "email"),
     ("user", "name"),
 ];
-
-/// Keys of section `remote` that are removed although the section is harmless. Most of them name
-/// programs.
-const REMOTE_PROGRAMS: [&str; 4] = ["receivepack", "uploadpack", "vcs", "proxy"];
 
 /// One setting, with the range of its lines.
 #[derive(Debug)]
@@ -188,10 +207,12 @@ impl Registrations {
             let head = line.trim_start().strip_prefix('[').and_then(header);
             head.is_some_and(|((section, sub), _)| is_registration(&section, sub.as_ref()))
         };
+        let is_in =
+            |of: &[Setting], at: usize| of.iter().any(|setting| setting.lines.contains(&at));
+        // The line of another value may look like a header.
         let is_other = |(at, line): &(usize, &&str)| {
-            !line.trim().is_empty()
-                && !is_header(line)
-                && !settings.iter().any(|setting| setting.lines.contains(at))
+            is_in(&others, *at)
+                || (!line.trim().is_empty() && !is_header(line) && !is_in(&settings, *at))
         };
         let other_lines = lines.iter().enumerate().filter(is_other);
         let other_lines = other_lines.map(|(_, line)| line.trim().to_owned()).collect();
@@ -220,7 +241,7 @@ pub(super) fn values(bytes: &[u8], section: &str, key: &str) -> Option<Vec<Strin
 /// Setting that refers to a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PathSetting {
-    /// `core.hooksPath`: folder of the hooks.
+    /// `core.hooksPath` or `init.templateDir`: folder of the hooks, or around it.
     Hooks(String),
     /// `include.path` or `includeIf.….path`: file with further settings.
     Include(String),
@@ -239,6 +260,8 @@ pub(super) fn path_settings(bytes: &[u8]) -> Vec<PathSetting> {
         match (setting.section.as_str(), setting.key.as_str()) {
             ("core", "hookspath") => Some(PathSetting::Hooks(setting.value)),
             ("core", "worktree") => Some(PathSetting::WorkTree(setting.value)),
+            // A clone copies its hooks from there.
+            ("init", "templatedir") => Some(PathSetting::Hooks(setting.value)),
             ("include" | "includeif", "path") => Some(PathSetting::Include(setting.value)),
             _ => None,
         }
@@ -259,12 +282,12 @@ fn is_harmless(setting: &Setting, depth: usize) -> bool {
     let (section, key) = (setting.section.as_str(), setting.key.as_str());
     let listed =
         HARMLESS.iter().any(|(known, name)| *known == section && (*name == key || *name == "*"));
-    let names_a_program = section == "remote" && REMOTE_PROGRAMS.contains(&key);
     // `pushurl`, `url`, `branch.x.remote`: an address may name a program to run.
     let value = setting.value.trim();
-    let runs = value.starts_with('!') || value.starts_with('-') || value.contains("::");
+    let is_odd = |c: char| c.is_control() && c != '\t';
+    let runs = value.starts_with(['!', '-']) || value.contains("::") || value.contains(is_odd);
     let leads_away = key == "worktree" && section == "core" && !stays_below(value, depth);
-    listed && !names_a_program && !runs && !leads_away
+    listed && !runs && !leads_away
 }
 
 /// True if the path `path` is relative and does not lead above the folder that is `depth` levels
@@ -398,7 +421,7 @@ fn value(begin: &str, lines: &[&str], first: usize) -> Option<(String, usize)> {
                 '\\' => match letters.next() {
                     Some('n') => text.push('\n'),
                     Some('t') => text.push('\t'),
-                    Some('b') => drop(text.pop()),
+                    Some('b') => text.push('\u{8}'),
                     Some(same @ ('\\' | '"')) => text.push(same),
                     // The value continues in the next line.
                     None => {
@@ -460,6 +483,9 @@ mod tests {
             ("[credential]\nhelper = !x\n", "credential.helper"),
             ("[gpg]\nprogram = x\n", "gpg.program"),
             ("[remote \"o\"]\nuploadpack = x\n", "remote.o.uploadpack"),
+            ("[remote \"o\"]\nannex-cost-command = x\n", "remote.o.annex-cost-command"),
+            ("[submodule \"a\"]\nupdate = \"!\\b; x\"\n", "submodule.a.update"),
+            ("[fetch]\nbundleURI = x\n", "fetch.bundleuri"),
             ("[remote \"o\"]\nurl = ext::sh -c x\n", "remote.o.url"),
             ("[submodule \"a\"]\nupdate = !x\n", "submodule.a.update"),
             ("[remote.o]\nvcs = x\n", "remote.o.vcs"),
@@ -522,6 +548,10 @@ mod tests {
         assert!(!only_registers(b"[core]\n# words\n", b""));
         let with = |url: &str| format!("[submodule \"s\"]\n\turl = {url}\n");
         assert!(!only_registers(with("../s").as_bytes(), with("/srv/evil").as_bytes()));
+        // A line in the middle of a value is no header.
+        let long = |middle: &str| format!("[alias]\n\tst = !true; \\\n{middle}\ttrue\n");
+        let planted = long("[branch.q]; evil; \\\n") + "[branch \"q\"]\n\tdescription = x\n";
+        assert!(!only_registers(long("").as_bytes(), planted.as_bytes()));
     }
 
     #[test]

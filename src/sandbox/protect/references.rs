@@ -401,7 +401,7 @@ fn read_path(path: &Path) -> Option<PathBuf> {
 }
 
 /// Reads a regular file of at most `bytes_max` bytes.
-fn read(path: &Path, bytes_max: u64) -> Option<Vec<u8>> {
+pub(super) fn read(path: &Path, bytes_max: u64) -> Option<Vec<u8>> {
     let mut options = fs::OpenOptions::new();
     let file =
         options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path).ok()?;

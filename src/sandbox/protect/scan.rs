@@ -117,10 +117,12 @@ pub(super) enum Sort {
     Attributes,
     /// `git-rebase-todo`: the steps of an interrupted rebase, some of which run commands.
     Todo,
-    /// File with the merge strategy of an interrupted rebase or cherry-pick: some strategies run a
-    /// program.
+    /// File with the merge strategy of an interrupted rebase or cherry-pick, or with the number of a
+    /// step: some strategies run a program, and the prompt of a shell may run what it shows.
     Strategy,
-    /// Link in a `.git` in place of a file or folder of git, which leads to another one.
+    /// `index` or `sharedindex.*` of a repository: the paths that git writes.
+    Index,
+    /// Link in a repository in place of a file or folder of git, which leads to another one.
     InnerLink,
     /// `commondir` of a repository, which refers to the folder of its settings.
     Common,
@@ -773,6 +775,11 @@ fn classify_entry(
             b"commondir" => Some(Sort::Common),
             b"info" if kind == PlaceKind::Link => Some(Sort::Attributes),
             b"lazygit.yml" => Some(Sort::Name(Class::Git)),
+            name if kind != PlaceKind::Link
+                && (name == b"index" || name.starts_with(b"sharedindex.")) =>
+            {
+                Some(Sort::Index)
+            }
             _ => None,
         };
         if control.is_some() {
@@ -780,7 +787,12 @@ fn classify_entry(
         }
     }
     // `HEAD` may be a link, in old repositories.
-    if role == FolderRole::Git && kind == PlaceKind::Link && &*folded != b"head" {
+    let is_of_git = is_repository
+        || matches!(
+            role,
+            FolderRole::Git | FolderRole::Info | FolderRole::Inside | FolderRole::Progress
+        );
+    if is_of_git && kind == PlaceKind::Link && &*folded != b"head" {
         return Some(Sort::InnerLink);
     }
     if role == FolderRole::Info && &*folded == b"attributes" {
@@ -791,7 +803,9 @@ fn classify_entry(
     if is_progress("rebase-merge") && name == "git-rebase-todo" {
         return Some(Sort::Todo);
     }
-    if (is_progress("rebase-merge") && name == "strategy")
+    let is_number = |names: [&str; 2]| names.into_iter().any(|number| name == number);
+    if (is_progress("rebase-merge") && (name == "strategy" || is_number(["msgnum", "end"])))
+        || (is_progress("rebase-apply") && is_number(["next", "last"]))
         || (is_progress("sequencer") && name == "opts")
     {
         return Some(Sort::Strategy);
@@ -810,6 +824,7 @@ fn classify_entry(
         (Class::Git, _) if is_dot_git && kind == PlaceKind::Folder => Some(Sort::Repository),
         (Class::Git, _) if is_dot_git => Some(Sort::Pointer),
         (Class::Authority, FolderRole::Vendored) if is_own(&folded) => Some(Sort::Name(class)),
+        (Class::Git, FolderRole::Vendored) if is_of_mercurial(above) => Some(Sort::Name(class)),
         _ if names != NameScope::Nowhere => Some(Sort::Name(class)),
         _ => None,
     }
@@ -818,6 +833,11 @@ fn classify_entry(
 /// True for `.posse` and `.agents`, which are protected even in folders of package managers.
 fn is_own(folded: &[u8]) -> bool {
     matches!(folded, b".posse" | b".agents")
+}
+
+/// True for `.hg` and `.sl`, whose settings are protected even in folders of package managers.
+fn is_of_mercurial(folder: &OsStr) -> bool {
+    matches!(&*protected::fold(folder.as_bytes()), b".hg" | b".sl")
 }
 
 /// Returns the role of the folder `name` in a parent of this `role`, and the scope of protected
@@ -845,7 +865,7 @@ fn role_below(
     match &*folded {
         b"info" if is_repository => return Some((FolderRole::Info, names)),
         _ if is_inside => return Some((FolderRole::Inside, names)),
-        b"rebase-merge" | b"sequencer" if is_repository => {
+        b"rebase-merge" | b"rebase-apply" | b"sequencer" if is_repository => {
             return Some((FolderRole::Progress, names));
         }
         _ => {}

@@ -111,3 +111,140 @@ fn strategies_are_read_as_git_reads_them() {
         }
     }
 }
+
+/// An entry for `path` in an index of git, version 2.
+fn index_of(path: &str) -> Vec<u8> {
+    let mut bytes = b"DIRC\0\0\0\x02\0\0\0\x01".to_vec();
+    bytes.extend([0; 24]);
+    bytes.extend(0o100_755_u32.to_be_bytes());
+    bytes.extend([1; 32]);
+    bytes.extend(u16::try_from(path.len()).unwrap().to_be_bytes());
+    bytes.extend(path.as_bytes());
+    bytes.extend(vec![0; 8 - (62 + path.len()) % 8]);
+    bytes.extend([0; 20]);
+    bytes
+}
+
+#[test]
+fn index_with_a_path_outside_the_work_tree_is_moved_aside() {
+    let world = ProtectedWorkspace::with(|root| {
+        fs::write(root.join(".git/index"), index_of("src/main.rs")).unwrap();
+        write(root, ".git/worktrees/wt/HEAD", "ref: refs/heads/wt\n");
+        write(root, ".git/worktrees/wt/commondir", "../..\n");
+    });
+    for file in [".git/index", ".git/worktrees/wt/index", ".git/sharedindex.0123"] {
+        for path in [".git/hooks/post-checkout", "../home/.bashrc", "/etc/x"] {
+            let findings = world.after(|root| fs::write(root.join(file), index_of(path)).unwrap());
+            assert_eq!(findings.len(), 1, "{findings:?}");
+            assert_eq!(findings[0].what, ProtectedChange::IndexPath(path.to_owned()));
+            assert!(!world.exists(file));
+        }
+        let findings = world.after(|root| fs::write(root.join(file), b"DIRC").unwrap());
+        assert_eq!(findings[0].what, ProtectedChange::IndexPath(String::new()));
+        let findings =
+            world.after(|root| fs::write(root.join(file), index_of("README.md")).unwrap());
+        assert_eq!(findings, [], "an ordinary one stays");
+        assert!(world.exists(file));
+    }
+}
+
+/// The prompt of git shows these numbers, and a shell expands what its prompt contains.
+#[test]
+fn numbers_of_steps_are_numbers() {
+    let world = ProtectedWorkspace::new();
+    for file in
+        ["rebase-merge/msgnum", "rebase-merge/end", "rebase-apply/next", "rebase-apply/last"]
+    {
+        let path = format!(".git/{file}");
+        assert_eq!(world.after(|root| write(root, &path, "12\n")), []);
+        let findings = world.after(|root| write(root, &path, "$(evil)\n"));
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert!(!world.exists(&path));
+    }
+}
+
+#[test]
+fn links_in_repositories_of_any_place_are_moved_aside() {
+    let world = ProtectedWorkspace::with(|root| {
+        repository(&root.join(".git/modules/sub"));
+        repository(&root.join("store"));
+        repository(&root.join("fixtures/evil"));
+        write(root, "mine/.git", "gitdir: ../store\n");
+        write(root, "rb/git-rebase-todo", "exec evil\n");
+    });
+    let links = [
+        (".git/modules/sub/rebase-merge", "../../../rb"),
+        (".git/modules/other", "../../fixtures/evil"),
+        ("store/rebase-merge", "../rb"),
+    ];
+    let findings = world.after(|root| {
+        for (link, target) in links {
+            symlink(target, root.join(link)).unwrap();
+        }
+    });
+    assert_eq!(findings.len(), 3, "{findings:?}");
+    assert!(links.iter().all(|(link, _)| !world.exists(link)), "{findings:?}");
+}
+
+/// Its old content is that of another file: programs read it at its new place only now.
+#[test]
+fn swapped_parent_folder_does_not_carry_protected_files() {
+    let world = ProtectedWorkspace::with(|root| {
+        write(root, ".git/config", "[include]\n\tpath = ../conf/inc\n");
+        write(root, "conf/inc", "[user]\n\tname = me\n");
+        write(root, "pkg/.envrc", "the user's\n");
+        write(root, "fixtures/pkg/.envrc", "evil\n");
+        write(root, "fixtures/.envrc/x", "evil\n");
+        repository(&root.join("fixtures/modules/f"));
+        write(root, "fixtures/modules/f/config", "[core]\n\tfsmonitor = evil\n");
+        fs::create_dir(root.join(".git/modules")).unwrap();
+    });
+    let findings = world.after(|root| {
+        fs::rename(root.join("pkg"), root.join("old")).unwrap();
+        fs::rename(root.join("fixtures/pkg"), root.join("pkg")).unwrap();
+        fs::rename(root.join("fixtures/modules/f"), root.join(".git/modules/f")).unwrap();
+    });
+    assert_eq!(world.read("pkg/.envrc"), "the user's\n", "{findings:?}");
+    assert_eq!(world.read(".git/modules/f/config"), "[core]\n", "{findings:?}");
+    assert!(!about(&world, &findings, "pkg/.envrc").is_empty(), "{findings:?}");
+}
+
+#[test]
+fn folders_around_referenced_files_are_pinned() {
+    let world = ProtectedWorkspace::with(|root| {
+        write(root, ".git/config", "[include]\n\tpath = ../conf/inc\n");
+        write(root, "conf/inc", "[user]\n\tname = me\n");
+    });
+    let survey = world.protection.survey();
+    assert!(world.names(&survey.pinned).contains(&"conf".to_owned()), "{:?}", survey.pinned);
+}
+
+#[test]
+fn hooks_of_new_repositories_are_reported() {
+    let world = ProtectedWorkspace::with(|root| {
+        write(root, ".git/config", "[core]\n\thooksPath = tools/hooks\n");
+    });
+    let findings = world.after(|root| {
+        write(root, ".git/worktrees/wt/HEAD", "ref: refs/heads/wt\n");
+        write(root, ".git/worktrees/wt/commondir", "../..\n");
+        write(root, ".git/worktrees/wt/gitdir", "../../../wt/.git\n");
+        write(root, "wt/.git", "gitdir: ../.git/worktrees/wt\n");
+        write(root, "wt/tools/hooks/pre-commit", "evil\n");
+    });
+    let about = about(&world, &findings, "wt/tools/hooks");
+    assert_eq!(about.len(), 1, "{findings:?}");
+    assert_eq!(about[0].action, ProtectAction::Left);
+}
+
+#[test]
+fn settings_in_folders_of_packages_count_for_mercurial() {
+    let world = ProtectedWorkspace::new();
+    let findings = world.after(|root| {
+        write(root, "node_modules/evil/.hg/hgrc", "[extensions]\ne = e.py\n");
+        write(root, ".hg/hgrc", "[paths]\ndefault = node_modules/evil\n");
+        write(root, ".hg/store/journal.backupfiles", "2\nplain\0hgrc\0x1\x000\0\n");
+        write(root, ".hg/store/undo.backupfiles", "2\nplain\0dirstate\0undo.d\x000\0\n");
+    });
+    assert_eq!(findings.len(), 3, "{findings:?}");
+    assert!(world.exists(".hg/store/undo.backupfiles"));
+}
