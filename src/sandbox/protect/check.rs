@@ -141,13 +141,16 @@ impl GuardState {
         (now, newly_pointed)
     }
 
-    fn check_round(
+    /// Moves repositories back until none is elsewhere, at most [`MOVES_MAX`] times. Returns the
+    /// result of `current_items` after that, and the baseline with the writes of posse's own tools,
+    /// if there are any.
+    fn items_after_moves(
         &mut self,
         baseline: &Baseline,
         held: ProtectionMethod,
         bounds: ScanBounds,
         log: &Log,
-    ) -> Vec<Finding> {
+    ) -> (BTreeMap<ProtectedPath, BaselineItem>, HashSet<ProtectedPath>, Option<Baseline>) {
         let (mut now, mut newly_pointed) = self.current_items(baseline, held, bounds);
         // Changes by our own tools since then are part of the expected state.
         let mut amended = self.with_written(baseline, log, &now);
@@ -167,6 +170,17 @@ impl GuardState {
             amended = self.with_written(baseline, log, &now);
         }
         self.findings.extend(failed_moves);
+        (now, newly_pointed, amended)
+    }
+
+    fn check_round(
+        &mut self,
+        baseline: &Baseline,
+        held: ProtectionMethod,
+        bounds: ScanBounds,
+        log: &Log,
+    ) -> Vec<Finding> {
+        let (now, newly_pointed, amended) = self.items_after_moves(baseline, held, bounds, log);
         let baseline = amended.as_ref().unwrap_or(baseline);
         let before_by_identity: HashMap<Identity, (&ProtectedPath, &BaselineItem)> =
             baseline.items.iter().map(|(key, before)| (before.identity, (key, before))).collect();

@@ -258,10 +258,11 @@ pub(super) fn path_settings(bytes: &[u8]) -> Vec<PathSetting> {
     parse_into(&lines, Headers::MayBeFollowed, &mut settings);
     let wanted = settings.into_iter().filter_map(|setting| {
         match (setting.section.as_str(), setting.key.as_str()) {
-            ("core", "hookspath") => Some(PathSetting::Hooks(setting.value)),
+            // A clone copies its hooks from the folder of templates.
+            ("core", "hookspath") | ("init", "templatedir") => {
+                Some(PathSetting::Hooks(setting.value))
+            }
             ("core", "worktree") => Some(PathSetting::WorkTree(setting.value)),
-            // A clone copies its hooks from there.
-            ("init", "templatedir") => Some(PathSetting::Hooks(setting.value)),
             ("include" | "includeif", "path") => Some(PathSetting::Include(setting.value)),
             _ => None,
         }

@@ -34,15 +34,11 @@ pub(super) enum IndexPaths {
 /// Checks the paths of an index whose object names have `name_bytes` bytes: 20 for SHA-1, 32 for
 /// SHA-256.
 pub(super) fn check(bytes: &[u8], name_bytes: usize) -> IndexPaths {
-    match unsafe_path(bytes, name_bytes) {
-        Some(None) => IndexPaths::Safe,
-        Some(Some(path)) => IndexPaths::Unsafe(path),
-        None => IndexPaths::Unknown,
-    }
+    judge(bytes, name_bytes).unwrap_or(IndexPaths::Unknown)
 }
 
-/// Returns the first path that is not safe. `None` if the text is not an index.
-fn unsafe_path(bytes: &[u8], name_bytes: usize) -> Option<Option<Vec<u8>>> {
+/// Judges the paths up to the first that is not safe. `None` if the text is not an index.
+fn judge(bytes: &[u8], name_bytes: usize) -> Option<IndexPaths> {
     let rest = bytes.strip_prefix(b"DIRC")?;
     let (version, rest) = number(rest)?;
     let (count, mut rest) = number(rest)?;
@@ -73,10 +69,10 @@ fn unsafe_path(bytes: &[u8], name_bytes: usize) -> Option<Option<Vec<u8>>> {
             rest = rest.get(length.next_multiple_of(8) - length..)?;
         }
         if !is_safe(&path, mode & 0o170_000 == FOLDER_MODE) {
-            return Some(Some(path));
+            return Some(IndexPaths::Unsafe(path));
         }
     }
-    Some(None)
+    Some(IndexPaths::Safe)
 }
 
 /// True if the path is relative, and no part of it is empty, `.`, `..` or a name of `.git`. An empty
