@@ -82,7 +82,8 @@ fn reads_every_flag_of_run() {
         --add-dir b --add-dir c -y --unattended --dry-run --no-stream --image i --image j --no-transcript \
         --config f --output-format stream-json --input-format stream-json --record r --sandbox read-only --sandbox-required --network deny \
         --no-persistent-grants --mode single --trust-project -vv --main-max-context-tokens 9000 \
-        --main-compact-at 0.5 --sub-max-context-tokens auto --sub-compact-at much go";
+        --main-compact-at 0.5 --sub-max-context-tokens auto --sub-compact-at much \
+        --system-prompt -s --append-system-prompt-file t go";
     let flags = AgentFlags {
         thinking: Some("high".into()),
         agent: Some("plan".into()),
@@ -108,6 +109,8 @@ fn reads_every_flag_of_run() {
         network: Some("deny".into()),
         no_persistent_grants: true,
         mode: Some("single".into()),
+        system_prompt: Some("-s".into()),
+        append_system_prompt_file: Some("t".into()),
         verbose: 2,
         ..AgentFlags::default()
     };

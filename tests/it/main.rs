@@ -20,6 +20,8 @@ mod turns;
 mod agents;
 // Hand-offs from one agent to another.
 mod handoff;
+// Texts of the user for the system prompt.
+mod system_prompt;
 // Asked, allowed and denied actions.
 mod permission;
 // Programs that are asked, and secrets that are hidden.
