@@ -652,7 +652,7 @@ fn policy_settings(
         // From a flag or the user's own file: a project cannot set it.
         sandbox_off_given: sandbox.mode == "off",
         secrets_in_reach: space.may_expose_secrets(&kept.dir),
-        relocated: None,
+        ..PolicySettings::default()
     }
 }
 

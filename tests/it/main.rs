@@ -24,6 +24,8 @@ mod handoff;
 mod system_prompt;
 // Asked, allowed and denied actions.
 mod permission;
+// Commands that only read.
+mod reading_commands;
 // Programs that are asked, and secrets that are hidden.
 mod hooks;
 // What outlives a session.

@@ -68,6 +68,7 @@ impl PromptOverrides {
 
     /// These texts, and those of `earlier` where these have none. An empty text of these replaces
     /// the earlier one, and the result has none.
+    #[must_use]
     pub fn or(self, earlier: &PromptOverrides) -> PromptOverrides {
         let either = |now: Option<String>, then: &Option<String>| {
             now.or_else(|| then.clone()).filter(|text| !text.is_empty())
