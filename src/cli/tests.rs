@@ -77,6 +77,7 @@ fn flags_alone_open_a_conversation_on_a_terminal() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "every flag, one after the other")]
 fn reads_every_flag_of_run() {
     let line = "run --agent plan --provider p --model m --thinking high --skill deploy --skill s --max-turns 3 --timeout 10m --budget 0.25 --cwd a \
         --add-dir b --add-dir c -y --unattended --dry-run --no-stream --image i --image j --no-transcript \

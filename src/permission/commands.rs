@@ -137,9 +137,11 @@ impl RulePolicy {
         reads_freely: bool,
     ) -> Vec<Uncovered<'a>> {
         let alone = only_reads(case);
+        let runs_settings = alone || runs_project(case);
         let reads = |part: &PlainCommand| match part.reading {
             Reading::Plain => reads_freely,
-            Reading::Configured => reads_freely && alone,
+            Reading::Configured => reads_freely && runs_settings,
+            Reading::Confined => reads_freely && alone,
             Reading::No => false,
         };
         let grants: Vec<Vec<String>> = case
@@ -253,6 +255,16 @@ fn only_reads(case: &JudgedAction<'_>) -> bool {
                 && !script.parts.is_empty()
                 && script.parts.iter().all(|part| part.reading != Reading::No)
         })
+}
+
+/// True if a part of the commands, which does more than read, runs what the project configures
+/// anyway: a build, or another command of git.
+fn runs_project(case: &JudgedAction<'_>) -> bool {
+    let mut parts = case.scripts.iter().flat_map(|script| &script.parts);
+    parts.any(|part| {
+        let program = part.words.first().map_or("", String::as_str);
+        part.reading == Reading::No && (program == "git" || REPOSITORY.has(program))
+    })
 }
 
 /// Returns the first word of the script that names a secret, also after `=`, `:`, `,` or `@`, or by

@@ -54,8 +54,8 @@ pub(crate) struct Spec {
     /// Maximum number of operands. A program that writes its second operand has 1. With a maximum,
     /// operands must be literal.
     operands_max: Option<usize>,
-    /// True if an operand may be a folder of which all files are read, hidden ones included.
-    whole_folders: bool,
+    /// True if every word after the first operand is an operand, as for `awk`.
+    options_first: bool,
     /// Effect of the program with known options and operands.
     reading: Reading,
 }
@@ -66,10 +66,13 @@ pub(crate) enum Reading {
     /// The command does more than read, such as building a project: it needs a grant.
     #[default]
     No,
+    /// The command reads, and may write a file of the project that is out of date, such as
+    /// `Cargo.lock`. Without a grant it runs only in a sandbox that is read-only and has no network.
+    Confined,
     /// The command only reads, but the settings of a project or repository can make it run a
     /// program: git has `core.fsmonitor`, `diff.external` and `textconv`, cargo `build.rustc`,
-    /// rustup the path of a toolchain, yarn `yarnPath`. Without a grant it runs only in a sandbox
-    /// that is read-only and has no network.
+    /// rustup the path of a toolchain, yarn `yarnPath`. Without a grant it runs in a sandbox that is
+    /// read-only and has no network, or beside a command that runs code of the project anyway.
     Configured,
     /// The command only reads, and runs no other program.
     Plain,
@@ -95,6 +98,8 @@ enum Operands {
     Nothing,
     /// Files and folders.
     Paths(PathAccess),
+    /// Files, and folders of which all files are read, hidden ones included.
+    Folders,
     /// Versions of git, or files of the workspace.
     Versions,
     /// Literal words with any text.
@@ -123,6 +128,8 @@ enum Operands {
 const FILES: Operands = Operands::Paths(PathAccess::Content);
 /// Operands that are files and folders, of which only the names and metadata are shown.
 const NAMES: Operands = Operands::Paths(PathAccess::Names);
+/// Operands that are folders, of which the names and metadata of everything below are shown.
+const TREES: Operands = Operands::Paths(PathAccess::Tree);
 
 const fn spec(
     words: &'static [&'static str],
@@ -139,7 +146,7 @@ const fn spec(
         inert: false,
         after: None,
         operands_max: None,
-        whole_folders: false,
+        options_first: false,
         reading: Reading::No,
     }
 }
@@ -151,6 +158,15 @@ const fn reads(
     options: &'static [&'static str],
 ) -> Spec {
     Spec { reading: Reading::Plain, ..spec(words, operands, options) }
+}
+
+/// A program that reads, and may write a file of the project ([`Reading::Confined`]).
+const fn confined(
+    words: &'static [&'static str],
+    operands: Operands,
+    options: &'static [&'static str],
+) -> Spec {
+    Spec { reading: Reading::Confined, ..spec(words, operands, options) }
 }
 
 /// A program that only reads, and may run what the project configures ([`Reading::Configured`]).
@@ -192,6 +208,9 @@ struct GivenOption<'w> {
     name: &'static str,
     kind: OptionKind,
     value: Option<Cow<'w, str>>,
+    /// True if the value is a word of its own behind an operand. Implementations that read no
+    /// options there take it for a file.
+    may_be_operand: bool,
 }
 
 /// Arguments of a command, divided into options and operands.
@@ -263,7 +282,7 @@ impl Spec {
             return Err("the option -u, given twice, shows hidden files".to_owned());
         }
         self.check_number(&arguments)?;
-        let recursive = arguments.has(OptionKind::Recursive) || self.whole_folders;
+        let recursive = arguments.has(OptionKind::Recursive) || self.operands == Operands::Folders;
         if recursive && arguments.has(OptionKind::Follows) {
             return Err("it follows links in folders".to_owned());
         }
@@ -313,6 +332,9 @@ impl Spec {
         while let Some((word, rest)) = words.split_first() {
             words = rest;
             let text = word.literal();
+            if self.options_first && !arguments.operands.is_empty() && word.text.starts_with('-') {
+                return Err(format!("{} may be an operand", shown(&word.text)));
+            }
             if self.style == OptionSyntax::Argparse && word.text.starts_with('@') {
                 return Err(format!("{} is a file of options", shown(&word.text)));
             }
@@ -365,7 +387,7 @@ impl Spec {
             if !kind.takes_value() {
                 return Err(unknown());
             }
-            arguments.options.push(GivenOption { name, kind, value: Some(Cow::Borrowed(value)) });
+            arguments.options.push(GivenOption::new(name, kind, Some(Cow::Borrowed(value))));
             return Ok(rest);
         }
         for (at, letter) in text.char_indices().skip(1) {
@@ -378,17 +400,13 @@ impl Spec {
                 if kind.is_path() && at > ATTACHED_MAX {
                     return Err(format!("the file in {text} is not recognised"));
                 }
-                arguments.options.push(GivenOption {
-                    name,
-                    kind,
-                    value: Some(Cow::Borrowed(value)),
-                });
+                arguments.options.push(GivenOption::new(name, kind, Some(Cow::Borrowed(value))));
                 return Ok(rest);
             }
             if matches!(kind, OptionKind::Value(_)) {
                 return self.long(name, kind, rest, arguments);
             }
-            arguments.options.push(GivenOption { name, kind, value: None });
+            arguments.options.push(GivenOption::new(name, kind, None));
         }
         Ok(rest)
     }
@@ -402,7 +420,7 @@ impl Spec {
         arguments: &mut Arguments<'w>,
     ) -> Result<&'w [Word], String> {
         if !matches!(kind, OptionKind::Value(_)) {
-            arguments.options.push(GivenOption { name, kind, value: None });
+            arguments.options.push(GivenOption::new(name, kind, None));
             return Ok(rest);
         }
         let unknown = || format!("the value of {name} is known only when it runs");
@@ -412,7 +430,11 @@ impl Spec {
         if is_option || (self.style == OptionSyntax::Argparse && value.starts_with('@')) {
             return Err(format!("the value {value} of {name} may be an option"));
         }
-        arguments.options.push(GivenOption { name, kind, value: Some(Cow::Borrowed(value)) });
+        let may_be_operand = self.reading == Reading::Plain && !arguments.operands.is_empty();
+        let value = Some(Cow::Borrowed(value));
+        arguments
+            .options
+            .push(GivenOption { may_be_operand, ..GivenOption::new(name, kind, value) });
         Ok(rest)
     }
 
@@ -434,7 +456,7 @@ impl Spec {
                     if ends || !value.chars().any(is_reserved) => {}
                 _ => return Err(unknown()),
             }
-            arguments.options.push(GivenOption { name, kind, value: Some(shown(value).into()) });
+            arguments.options.push(GivenOption::new(name, kind, Some(shown(value).into())));
         }
         Ok(())
     }
@@ -529,10 +551,17 @@ impl Spec {
     }
 }
 
-impl GivenOption<'_> {
+impl<'w> GivenOption<'w> {
+    fn new(name: &'static str, kind: OptionKind, value: Option<Cow<'w, str>>) -> GivenOption<'w> {
+        GivenOption { name, kind, value, may_be_operand: false }
+    }
+
     fn check(&self, ground: Ground<'_>) -> Result<(), String> {
         match (self.kind, &self.value) {
             (OptionKind::Value(kind) | OptionKind::Optional(kind), Some(value)) => {
+                if self.may_be_operand {
+                    allow::path_text(value, PathAccess::Content, ground)?;
+                }
                 kind.check(self.name, value, ground)
             }
             _ => Ok(()),

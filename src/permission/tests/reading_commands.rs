@@ -79,18 +79,26 @@ fn verdict(
 fn command_that_only_reads_is_confined_to_reading() {
     let open = PolicySettings { network: NetworkMode::Inherit, ..PolicySettings::default() };
     let policy = reading_policy(open);
-    let granted = grants(&["npm test", "git log"]);
+    let granted = grants(&["npm test", "git log", "notify done"]);
     let judged = |command: &str| verdict(&policy, command, "build", &granted, &SandboxTier::Full);
     for command in ["ls -la && git status", "cd src && cat main.rs | sort", "cargo tree"] {
         assert_eq!(judged(command), "read-only 0 false", "{command}");
     }
     // What is granted keeps its confinement, also beside a command that reads.
-    for command in ["git log", "npm test", "npm test | tail -5", "cd web && npm test"] {
+    for command in [
+        "git log",
+        "npm test",
+        "npm test | tail -5",
+        "cd web && npm test",
+        "git status && npm test",
+        "ls && notify done",
+    ] {
         assert_eq!(judged(command), "workspace-write 1 true", "{command}");
     }
-    // Beside other commands, one that may run what the project configures needs a grant.
-    assert!(judged("git status && npm test").starts_with("ask: `git status`: "));
-    assert!(judged("cargo --version; npm test").starts_with("ask: `cargo --version`: "));
+    // A command that may run what the project configures needs a grant beside one that does not.
+    assert!(judged("git status && notify done").starts_with("ask: `git status`: "));
+    assert!(judged("cargo --version; notify done").starts_with("ask: `cargo --version`: "));
+    assert!(judged("cargo tree && npm test").starts_with("ask: `cargo tree`: "));
 }
 
 #[test]

@@ -31,8 +31,8 @@ pub(super) static SPECS: &[Spec] = &[
         Listed(PROCESSES),
         &[
             "-A -a -d -e -f -F -H -j -l -L -M -T -w -y --forest --headers --no-headers --cumulative \
-            --help --version -C:data -G: -g: -O: -o: -p: -q: -s: -t: -U: -u: --format: --pid: \
-            --ppid: --sort: --user: --group: --cols: --columns: --width: --rows: --lines:",
+            --help --version -C:data -G: -g: -O:columns -o:columns -p: -q: -s: -t: -U: -u: --format:columns --pid: \
+            --ppid: --sort:text --user: --group: --cols: --columns: --width: --rows: --lines:",
         ],
     ),
     reads(

@@ -7,7 +7,7 @@
 //! again.
 
 use super::Operands::{Data, Nothing, Words};
-use super::{FILES, NAMES, Spec, reads};
+use super::{FILES, NAMES, Spec, TREES, reads};
 
 /// Options of `head` and `tail`.
 const ENDS: &str = "\
@@ -89,7 +89,7 @@ pub(super) static SPECS: &[Spec] = &[
         others: Some("--files0-from --exclude-from --dereference"),
         ..reads(
             &["du"],
-            NAMES,
+            TREES,
             &["-0 -a -b -c -D -H -h -k -l -m -P -S -s -x --null --all --apparent-size --bytes \
                 --total --dereference-args --human-readable --inodes --count-links \
                 --no-dereference --separate-dirs --si --summarize --one-file-system --help \
@@ -109,7 +109,7 @@ pub(super) static SPECS: &[Spec] = &[
     },
     reads(
         &["tree"],
-        NAMES,
+        TREES,
         &["-a -d -f -x -q -N -Q -p -u -g -s -h -D -F -v -t -c -U -r -i -A -S -n -C -X -J \
             --gitignore --ignore-case --matchdirs --metafirst --prune --noreport --si --du \
             --inodes --device --dirsfirst --filesfirst --version --help -L: -I:text -P:text \

@@ -2,7 +2,7 @@
 //! Rust 1.95, npm 11.19, pytest 9.2, Jest 29, Mocha 10, Vitest 1 and Go 1.22.
 
 use super::Operands::{Data, Nothing};
-use super::{FILES, OptionSyntax, Spec, configured, spec};
+use super::{FILES, OptionSyntax, Spec, confined, spec};
 
 // Left out of cargo: `--config` and `--manifest-path` change the target, `--target-dir` and
 // `--timings` write, `-Z` has arbitrary effects, `--help` opens a viewer.
@@ -56,7 +56,7 @@ pub(super) static SPECS: &[Spec] = &[
     spec(&["cargo", "check"], Nothing, &[CARGO, BUILD]),
     spec(&["cargo", "doc"], Nothing, &[CARGO, BUILD]),
     spec(&["cargo", "fmt"], Nothing, &["--all --check -q --quiet -v --verbose -p: --package:"]),
-    configured(
+    confined(
         &["cargo", "tree"],
         Data,
         &["--workspace --all-features --no-dedupe -d --duplicates --locked --offline --frozen \

@@ -146,6 +146,8 @@ const AWK_NAMES: Names = Names(
 
 fn is_harmless_awk(script: &str) -> bool {
     let mut rest = script;
+    // Number of open braces. Outside of braces are patterns, in which `>` compares.
+    let mut depth = 0_usize;
     let (mut prints, mut compares) = (false, false);
     while let Some(c) = rest.chars().next() {
         let after = &rest[c.len_utf8()..];
@@ -189,16 +191,27 @@ fn is_harmless_awk(script: &str) -> bool {
                 Some(after) => after,
                 None if after.starts_with('>') => return false,
                 None => {
-                    compares = true;
+                    compares |= depth > 0;
                     after
                 }
             },
+            '{' => {
+                depth += 1;
+                after
+            }
+            '}' => match depth.checked_sub(1) {
+                Some(outer) => {
+                    depth = outer;
+                    after
+                }
+                None => return false,
+            },
             '0'..='9' | ' ' | '\t' | '\n' => after,
-            c if "{}()[],;+-*%=!~?:^$.<".contains(c) => after,
+            c if "()[],;+-*%=!~?:^$.<".contains(c) => after,
             _ => return false,
         };
     }
-    // Behind `print`, `>` names a file.
+    // Behind `print` in an action, `>` names a file.
     !(prints && compares)
 }
 

@@ -10,7 +10,7 @@
 //! files (`--slurpfile` and `--rawfile` of `jq`, `--random-source` of `sort` and `shuf`), and
 //! `-T` of `sort`, a folder for files.
 
-use super::Operands::{Data, Script};
+use super::Operands::{Data, Folders, Script};
 use super::scripts::ScriptLanguage;
 use super::{FILES, OptionSyntax, Spec, reads};
 
@@ -111,18 +111,24 @@ pub(super) static SPECS: &[Spec] = &[
     Spec {
         style: OptionSyntax::Whole,
         operands_max: Some(1),
+        options_first: true,
         ..reads(
             &["xxd"],
             FILES,
             &["-a -b -C -d -E -e -h -i -p -ps -plain -postscript -u -v -c: -g: -l: -o: -s: -n:"],
         )
     },
-    reads(
-        &["strings"],
-        FILES,
-        &["-a -f -w -v -h --all --print-file-name --help --version -n: --bytes: -t: --radix: -e: \
-            --encoding:"],
-    ),
+    Spec {
+        style: OptionSyntax::Argparse,
+        ..reads(
+            &["strings"],
+            FILES,
+            &[
+                "-a -f -w -v -h --all --print-file-name --help --version -n: --bytes: -t: --radix: -e: \
+            --encoding:",
+            ],
+        )
+    },
     reads(
         &["column"],
         FILES,
@@ -149,12 +155,10 @@ pub(super) static SPECS: &[Spec] = &[
             --ignore-initial: -n: --bytes:"],
     ),
     // Of two folders, all files are compared.
-    Spec {
-        whole_folders: true,
-        ..reads(
-            &["diff"],
-            FILES,
-            &["-a -b -B -c -d -e -E -H -i -n -N -p -P -q -r -s -t -T -u -v -w -y -Z --normal \
+    reads(
+        &["diff"],
+        Folders,
+        &["-a -b -B -c -d -e -E -H -i -n -N -p -P -q -r -s -t -T -u -v -w -y -Z --normal \
                 --brief --report-identical-files --ed --rcs --side-by-side --left-column \
                 --suppress-common-lines --show-c-function --expand-tabs --initial-tab \
                 --suppress-blank-empty --recursive --no-dereference --new-file \
@@ -165,8 +169,7 @@ pub(super) static SPECS: &[Spec] = &[
                 --context? --unified? -W: --width: --tabsize: --horizon-lines: --color? \
                 --palette:text -F:text --show-function-line:text -I:text \
                 --ignore-matching-lines:text --label:text -L:text -x:text --exclude:text"],
-        )
-    },
+    ),
     reads(
         &["shuf"],
         FILES,
@@ -186,7 +189,7 @@ pub(super) static SPECS: &[Spec] = &[
             --null-data --zero-terminated --posix --debug --sandbox --help -e:sed \
             --expression:sed -l: --line-length:"],
     ),
-    reads(&["awk"], Script(ScriptLanguage::Awk), &["-F:text -v:"]),
+    Spec { options_first: true, ..reads(&["awk"], Script(ScriptLanguage::Awk), &["-F:text -v:"]) },
     reads(
         &["jq"],
         Script(ScriptLanguage::Jq),

@@ -37,6 +37,8 @@ pub(super) enum OptionValue {
     Reporter,
     /// A plugin to disable: `no:name`.
     Disabled,
+    /// Columns of `ps`, none of which is the environment of processes.
+    Columns,
     /// A script of sed that only prints.
     SedScript,
 }
@@ -65,6 +67,7 @@ impl OptionValue {
             "path" => OptionValue::Path,
             "reporter" => OptionValue::Reporter,
             "disabled" => OptionValue::Disabled,
+            "columns" => OptionValue::Columns,
             "sed" => OptionValue::SedScript,
             _ => OptionValue::Plain,
         }
@@ -80,7 +83,10 @@ impl OptionValue {
             OptionValue::Word if value.contains('.') => {
                 Err(format!("{option} {value} may load a module"))
             }
-            OptionValue::Plain | OptionValue::Word => plain(option, value),
+            OptionValue::Columns if value.to_ascii_lowercase().contains("env") => {
+                Err(format!("{option} {value} may show the environment of processes"))
+            }
+            OptionValue::Plain | OptionValue::Word | OptionValue::Columns => plain(option, value),
             OptionValue::HiddenGlob if !value.starts_with('!') && selects_hidden(value) => {
                 Err(format!("{option} {value} may select a hidden file with secrets"))
             }

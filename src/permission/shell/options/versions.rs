@@ -3,11 +3,12 @@
 //!
 //! They count as configured by the project: rustup and version managers choose the program by a
 //! file of the project, yarn and pnpm run the version that it names, and cargo runs the compiler
-//! of `build.rustc`. Left out: `--manifest-path` and `--config` of cargo, which lead elsewhere;
-//! `--global` of npm and all options that load settings or code.
+//! of `build.rustc`. `cargo metadata`, `cargo pkgid` and `npm ls` may write the lock file or a
+//! cache. Left out: `--manifest-path` and `--config` of cargo, which lead elsewhere; `--global` of
+//! npm and all options that load settings or code.
 
 use super::Operands::{Data, Nothing};
-use super::{OptionSyntax, Spec, configured};
+use super::{OptionSyntax, Spec, configured, confined};
 
 /// The entry of a program that prints its version with this option.
 const fn version(words: &'static [&'static str]) -> Spec {
@@ -16,7 +17,7 @@ const fn version(words: &'static [&'static str]) -> Spec {
 
 /// Programs with their harmless options and operands.
 pub(super) static SPECS: &[Spec] = &[
-    configured(
+    confined(
         &["cargo", "metadata"],
         Nothing,
         &["--no-deps --all-features --no-default-features --locked --offline --frozen -q --quiet \
@@ -28,14 +29,14 @@ pub(super) static SPECS: &[Spec] = &[
         &["--workspace --message-format: -q --quiet -v --verbose --color: --locked --offline \
             --frozen"],
     ),
-    configured(
+    confined(
         &["cargo", "pkgid"],
         Data,
         &["-p: --package: -q --quiet -v --verbose --color: --locked --offline --frozen"],
     ),
     Spec {
         style: OptionSyntax::Whole,
-        ..configured(
+        ..confined(
             &["npm", "ls"],
             Data,
             &["-a --all --json -l --long -p --parseable --link --package-lock-only --unicode \
@@ -46,7 +47,7 @@ pub(super) static SPECS: &[Spec] = &[
     version(&["bash", "--version"]),
     version(&["bun", "--version"]),
     version(&["bundle", "--version"]),
-    version(&["cargo", "--version"]),
+    configured(&["cargo", "--version"], Nothing, &["-v --verbose"]),
     version(&["cargo", "-V"]),
     version(&["clang", "--version"]),
     version(&["cmake", "--version"]),
@@ -83,7 +84,8 @@ pub(super) static SPECS: &[Spec] = &[
     version(&["python3", "-V"]),
     version(&["rsync", "--version"]),
     version(&["ruby", "--version"]),
-    version(&["rustc", "--version"]),
+    configured(&["rustc", "--version"], Nothing, &["-v --verbose"]),
+    version(&["rustc", "-vV"]),
     version(&["rustc", "-V"]),
     version(&["rustfmt", "--version"]),
     version(&["rustup", "--version"]),
