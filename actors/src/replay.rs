@@ -21,8 +21,8 @@ use crate::conversation::{
 use crate::cost::Budget;
 use crate::delegation::{ActionLog, Forget};
 use crate::event::{
-    Branch, Event, Grant, JobEnd, MessageKind, Origin, RecordId, ResumedConfig, SandboxTier, Scope,
-    StartedCall, StoredRecord,
+    Branch, Event, Grant, JobEnd, MessageKind, Origin, PromptOverrides, RecordId, ResumedConfig,
+    SandboxTier, Scope, StartedCall, StoredRecord,
 };
 use crate::ledger::{Accounts, LOST_REPLY};
 use crate::outcome::Memories;
@@ -170,6 +170,8 @@ pub struct StartedWith {
     pub instructions: String,
     /// Limits that were set for this session only.
     pub budget: Budget,
+    /// Texts of the user for the system prompt of the main agent.
+    pub prompt: PromptOverrides,
 }
 
 /// A call of the last reply without a recorded end.
@@ -243,8 +245,17 @@ impl OpenCall {
 
 impl StartedWith {
     fn resumed_with(&mut self, with: &ResumedConfig) {
-        let ResumedConfig { posse: _, cwd, agent, provider, model, tier, instructions, budget } =
-            with;
+        let ResumedConfig {
+            posse: _,
+            cwd,
+            agent,
+            provider,
+            model,
+            tier,
+            instructions,
+            budget,
+            prompt,
+        } = with;
         self.cwd.clone_from(cwd);
         self.agent.clone_from(agent);
         self.provider.clone_from(provider);
@@ -252,6 +263,7 @@ impl StartedWith {
         self.tier.clone_from(tier);
         self.instructions.clone_from(instructions);
         self.budget = *budget;
+        self.prompt.clone_from(prompt);
     }
 }
 
@@ -337,7 +349,7 @@ fn inherit(inherited: &mut Memories, event: &Event) {
 impl Replay {
     /// Version of the serialised state of a fold. It must change when the same records give another
     /// result.
-    pub const VERSION: u32 = 3;
+    pub const VERSION: u32 = 4;
 
     /// Creates an empty fold for `invocation`, or for the main agent if it is `None`.
     pub fn new(invocation: Option<InvocationId>) -> Replay {
@@ -466,6 +478,7 @@ impl Replay {
                 tier,
                 instructions,
                 budget,
+                prompt,
                 forked_from,
                 ..
             } => {
@@ -481,6 +494,7 @@ impl Replay {
                     tier: tier.clone(),
                     instructions: instructions.clone(),
                     budget: *budget,
+                    prompt: prompt.clone(),
                 });
                 self.replayed.ended = None;
             }

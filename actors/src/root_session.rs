@@ -205,6 +205,7 @@ impl SessionBase {
             tier: self.settings.tier.clone(),
             instructions: self.settings.instructions.clone(),
             budget: self.settings.own_budget,
+            prompt: self.settings.own_prompt.clone(),
             forked_from,
         }
     }

@@ -175,6 +175,7 @@ fn started() -> Event {
         tier: posse_actors::event::SandboxTier::Full,
         instructions: String::new(),
         budget: posse_actors::cost::Budget::default(),
+        prompt: posse_actors::event::PromptOverrides::default(),
         forked_from: None,
     }
 }

@@ -314,6 +314,10 @@ pub enum PermissionsAction {
         /// Report the decision as exit code
         #[arg(long)]
         exit_code: bool,
+        /// Permission mode: `locked` counts grants and rules alone; with `ask`, commands that only
+        /// read need neither
+        #[arg(long, value_name = "MODE", default_value = "locked", value_parser = ["ask", "locked"])]
+        permission_mode: String,
         /// Working directory, and source of the configuration.
         #[command(flatten)]
         place: PlaceArgs,

@@ -12,7 +12,8 @@ use crate::commands::notices;
 use crate::config::Environment;
 use crate::failure::{ErrorCode, Exit, Failure, all_or_failures};
 use crate::permission::{
-    Checked, NetworkMode, PolicySettings, RulePolicy, SandboxMode, command_grant, command_paths,
+    Checked, NetworkMode, PolicySettings, ReadingCommands, RulePolicy, SandboxMode, command_grant,
+    command_paths,
 };
 use crate::tools::bash::links;
 use crate::wiring::{WorkspaceContext, place};
@@ -34,8 +35,14 @@ pub(super) fn check(
     action: &PermissionsAction,
     environment: &Environment,
 ) -> Result<Exit, Vec<Failure>> {
-    let PermissionsAction::Check { command, grants: granted, jsonl, exit_code, place: location } =
-        action;
+    let PermissionsAction::Check {
+        command,
+        grants: granted,
+        jsonl,
+        exit_code,
+        permission_mode,
+        place: location,
+    } = action;
     let WorkspaceContext { cwd, dirs, loaded } = place(location, Vec::new(), environment)?;
     notices(&loaded);
     let grants = grants(granted)?;
@@ -48,6 +55,11 @@ pub(super) fn check(
         project_rules: loaded.settings.project_rules,
         own_dirs: dirs.own_folders().iter().map(|dir| dir.display().to_string()).collect(),
         home: environment.get("HOME").map(str::to_owned),
+        reading_commands: if permission_mode == "locked" {
+            ReadingCommands::Asked
+        } else {
+            ReadingCommands::Allowed
+        },
         ..PolicySettings::default()
     })?;
     let cwd = cwd.display().to_string();

@@ -12,7 +12,7 @@ use crate::commands::{grants, notices, offline_commands, print};
 use crate::config::{Environment, Fate, Settings};
 use crate::doctor::policies::{self, PolicyPart, PolicyReport};
 use crate::failure::{Exit, Failure};
-use crate::permission::{NetworkMode, PolicySettings, SandboxMode};
+use crate::permission::{NetworkMode, PolicySettings, ReadingCommands, SandboxMode};
 use crate::wiring::{WorkspaceContext, confinement, place, skills, subagents};
 
 /// Prints the report, as text or as JSON.
@@ -47,6 +47,10 @@ fn report(
         own_dirs: own_dirs.clone(),
         home: environment.get("HOME").map(str::to_owned),
         sandbox_off_given: sandbox.mode == "off",
+        reading_commands: match tier {
+            SandboxTier::None => ReadingCommands::Asked,
+            _ => ReadingCommands::Allowed,
+        },
         ..PolicySettings::default()
     };
     let skills = skills::load(cwd, dirs, settings, environment);

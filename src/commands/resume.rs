@@ -15,7 +15,7 @@ use std::sync::Arc;
 use posse_actors::conversation::{Message, SessionId, text_of};
 use posse_actors::cost::{Amount, Budget, dollars};
 use posse_actors::delegation::TOOLS;
-use posse_actors::event::Branch;
+use posse_actors::event::{Branch, PromptOverrides};
 use posse_actors::ledger::{Accounts, RecoveredUsage};
 use posse_actors::ports::{JournalError, Ports, Provider};
 use posse_actors::replay::{Replayed, StartedWith};
@@ -25,7 +25,7 @@ use posse_base::terminal;
 use serde_json::{Value, json};
 
 use crate::cli::{self, RunArgs, Which};
-use crate::commands::printing_notices;
+use crate::commands::{printing_notices, system_prompt};
 use crate::config::{Dirs, Environment};
 use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::journal::state::StoredSession;
@@ -252,6 +252,16 @@ impl ReadSession {
         };
         Ok(ReadSession { journal, replayed, started, damage, lost, salvaged })
     }
+}
+
+/// Texts for the system prompt: those of the flags in `args`, else those that the resumed session
+/// recorded. Fails if a text or its file cannot be used.
+pub(crate) fn prompt_overrides(
+    args: &RunArgs,
+    resuming: Option<&Resuming>,
+) -> Result<PromptOverrides, Failure> {
+    let recorded = resuming.map(|resuming| resuming.read.started.prompt.clone());
+    Ok(system_prompt::overrides(&args.flags)?.or(&recorded.unwrap_or_default()))
 }
 
 /// True if `args` resume a session for a conversation, and a person is at the terminal.

@@ -13,7 +13,7 @@ use crate::commands::EXECUTE;
 use crate::rules::COMMAND_NAMES;
 use crate::shell::allow::PlainCommand;
 use crate::shell::{quoted, simple};
-use crate::{JudgedAction, RulePolicy};
+use crate::{JudgedAction, ReadingCommands, RulePolicy};
 
 /// Decision about one command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -131,7 +131,12 @@ impl RulePolicy {
         });
         let (decision, reason, grant, rule, suggested_rule) = match verdict {
             Verdict::Allow(_) => {
-                let reason = "every part is granted, or allowed by a rule".to_owned();
+                let reason = if self.settings.reading_commands == ReadingCommands::Asked {
+                    "every part is granted, or allowed by a rule"
+                } else {
+                    "every part is granted, allowed by a rule, or only reads"
+                };
+                let reason = reason.to_owned();
                 ("allow", reason, None, None, None)
             }
             Verdict::Deny { reason, rule } => ("deny", reason, None, Some(rule), None),

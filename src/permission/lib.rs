@@ -1,7 +1,7 @@
 //! Permission policy: a pure function of a call and its situation.
 //!
 //! `judge_here` fixes the order: denials, permission requests that only a person may answer, starts
-//! of agents, grants, rules, denials by rules of agents if delegation is enabled (as permission
+//! of agents, grants and commands that only read, rules, denials by rules of agents if delegation is enabled (as permission
 //! requests), default decision of the agent, built-in decision. The first step that decides wins,
 //! so no grant opens a secret file. The policy reads no file and asks no person: it returns a
 //! permission request as its verdict.
@@ -107,9 +107,21 @@ pub struct PolicySettings {
     /// True if commands can read secret files of the workspace, because the sandbox cannot hide
     /// single files. Then every command is asked about on the reduced tier.
     pub secrets_in_reach: bool,
+    /// Decision about commands that only read, without a grant and a rule.
+    pub reading_commands: ReadingCommands,
     /// Isolated workspace of a subagent, in which its actions happen. `None`: they happen in the
     /// workspace.
     pub relocated: Option<Relocated>,
+}
+
+/// Decision about commands that only read, without a grant and a rule.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ReadingCommands {
+    /// In a sandbox they are allowed, confined to reading.
+    #[default]
+    Allowed,
+    /// They are asked about like all others.
+    Asked,
 }
 
 /// Confinement of commands.
@@ -411,6 +423,12 @@ impl RulePolicy {
                 .any(|g| paths::is_below(path, &g.target))
         };
         let covered = match case.access() {
+            // Every part of the commands is granted or allowed by a rule, or only reads.
+            Access::Process => {
+                let commands = !case.scripts.is_empty() && operations.iter().all(is_command);
+                let may_run = commands && self.allows_commands(case.situation).is_ok();
+                return if may_run { self.covered(case) } else { None };
+            }
             Access::Write => {
                 operations.iter().any(|operation| matches!(operation, Operation::Write { .. }))
                     && operations.iter().all(|operation| match operation {
@@ -418,13 +436,6 @@ impl RulePolicy {
                         Operation::Read { .. } => true,
                         Operation::Execute { .. } | Operation::Invoke { .. } => false,
                     })
-            }
-            // Every part of the commands is granted or allowed by a rule.
-            Access::Process => {
-                !case.scripts.is_empty()
-                    && operations.iter().all(is_command)
-                    && self.allows_commands(case.situation).is_ok()
-                    && self.uncovered(case).is_empty()
             }
             Access::Read | Access::Network | Access::Session | Access::Unknown => false,
         };
@@ -467,11 +478,7 @@ impl RulePolicy {
 
     fn built_in(&self, case: &JudgedAction<'_>) -> Verdict {
         if case.is_read() {
-            return Verdict::Allow(Confinement {
-                profile: SandboxMode::ReadOnly.name().into(),
-                writable_roots: Vec::new(),
-                network: false,
-            });
+            return Verdict::Allow(reading_confinement());
         }
         let reason = match case.access() {
             Access::Process => COMMANDS.to_owned(),
@@ -555,6 +562,15 @@ impl RulePolicy {
                 NetworkMode::Inherit => true,
             },
         }
+    }
+}
+
+/// Confinement of calls that only read.
+fn reading_confinement() -> Confinement {
+    Confinement {
+        profile: SandboxMode::ReadOnly.name().into(),
+        writable_roots: Vec::new(),
+        network: false,
     }
 }
 

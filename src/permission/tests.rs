@@ -15,6 +15,7 @@ mod lifting;
 mod links;
 mod options;
 mod reading;
+mod reading_commands;
 mod tables;
 
 const ROOT: &str = "/w";
@@ -37,6 +38,7 @@ fn with(settings: PolicySettings) -> RulePolicy {
         roots: vec![ROOT.into(), "/extra".into()],
         own_dirs: vec!["/w/own".into()],
         read_only_agents: vec!["plan".into()],
+        reading_commands: ReadingCommands::Asked,
         ..settings
     })
     .unwrap()

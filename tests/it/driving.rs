@@ -106,7 +106,8 @@ fn denial_reason_reaches_the_model() {
 
 #[test]
 fn steering_enters_after_the_calls_and_a_follow_up_after_the_answer() {
-    let server = ModelServer::start(vec![runs("true"), says("Left, then."), says("Tested, too.")]);
+    let server =
+        ModelServer::start(vec![runs("touch x"), says("Left, then."), says("Tested, too.")]);
     let machine = Machine::with(&server);
     let mut client = Client::start(&machine, &["go"]);
     let question = client.wait_for("permission.requested");
@@ -158,7 +159,7 @@ fn last_prompt_determines_the_exit_code() {
 
 #[test]
 fn invalid_lines_are_reported_and_the_run_continues() {
-    let server = ModelServer::start(vec![runs("true"), says("Done.")]);
+    let server = ModelServer::start(vec![runs("touch x"), says("Done.")]);
     let machine = Machine::with(&server);
     let mut client = Client::start(&machine, &["go"]);
     let question = client.wait_for("permission.requested");

@@ -20,8 +20,12 @@ mod turns;
 mod agents;
 // Hand-offs from one agent to another.
 mod handoff;
+// Texts of the user for the system prompt.
+mod system_prompt;
 // Asked, allowed and denied actions.
 mod permission;
+// Commands that only read.
+mod reading_commands;
 // Programs that are asked, and secrets that are hidden.
 mod hooks;
 // What outlives a session.

@@ -181,6 +181,7 @@ mod tests {
             mode: "single-agent".to_owned(),
             tier: SandboxTier::Full,
             instructions: String::new(),
+            prompt: crate::event::PromptOverrides::default(),
             forked_from: None,
             budget: crate::cost::Budget::default(),
         };

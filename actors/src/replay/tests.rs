@@ -296,6 +296,7 @@ fn separates_invocations() {
                 tier: SandboxTier::default(),
                 instructions: String::new(),
                 budget: Budget::default(),
+                prompt: PromptOverrides::default(),
                 forked_from: None,
             },
         )

@@ -7,7 +7,7 @@ use crate::context::ContextSettings;
 use crate::conversation::{Message, SessionId, Usage};
 use crate::cost::{Budget, PriceLookup};
 use crate::delegation::Delegation;
-use crate::event::{Event, SandboxTier, SessionEndReason};
+use crate::event::{Event, PromptOverrides, SandboxTier, SessionEndReason};
 use crate::ledger::Accounts;
 use crate::limits::Limits;
 use crate::outcome::Ending;
@@ -55,6 +55,8 @@ pub struct SessionSettings {
     /// Limits that were set for this session only, for the record; limits of the configuration are
     /// not recorded.
     pub own_budget: Budget,
+    /// Texts of the user that `system_prompt` contains, for the record.
+    pub own_prompt: PromptOverrides,
     /// Spending before the start, for a new session or a fork. Not used for a resumed session,
     /// whose spending is read from its journal.
     pub accounts: Accounts,
@@ -95,6 +97,7 @@ impl SessionSettings {
             price: None,
             budget: Budget::default(),
             own_budget: Budget::default(),
+            own_prompt: PromptOverrides::default(),
             accounts: Accounts::default(),
             noted: Vec::new(),
             delegation: None,

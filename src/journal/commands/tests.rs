@@ -41,6 +41,7 @@ fn events() -> Vec<Event> {
             tier: SandboxTier::default(),
             instructions: String::new(),
             budget: posse_actors::cost::Budget::default(),
+            prompt: posse_actors::event::PromptOverrides::default(),
             forked_from: None,
         },
         Event::UserMessage {

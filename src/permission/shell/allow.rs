@@ -8,7 +8,7 @@ use crate::shell::Names;
 use crate::shell::danger::CommandLocation;
 use crate::shell::folders::Folders;
 use crate::shell::links;
-use crate::shell::options::spec_for;
+use crate::shell::options::{Reading, spec_for};
 use crate::shell::outline::{Flaw, Outline, Redirect, Scope, ShellEvent, SimpleCommand};
 use crate::shell::sensitive::{is_sensitive, may_be_sensitive, selects_sensitive};
 use crate::shell::word::{
@@ -62,6 +62,9 @@ pub(crate) struct PlainCommand {
     pub(crate) named: usize,
     /// True if all words are literal.
     pub(crate) literal: bool,
+    /// Effect of the command. [`Reading::No`] unless the tables know all its words and
+    /// `barred` is `None`.
+    pub(crate) reading: Reading,
 }
 
 /// Folders and links against which the paths of a command are checked.
@@ -137,7 +140,9 @@ pub(crate) fn parts(outline: &Outline, ground: Ground<'_>) -> Vec<PlainCommand> 
                 part(command, Ground { place, ..ground })
             });
             // All of them have the same words; the strictest judgement counts.
-            parts.extend(judged.max_by_key(|part| (part.barred.is_some(), part.acts.is_some())));
+            parts.extend(judged.max_by_key(|part| {
+                (part.barred.is_some(), part.acts.is_some(), part.reading == Reading::No)
+            }));
         }
         folders.step(event, outline, |target, folder| {
             links::leads_elsewhere(target, folder, ground.links)
@@ -149,21 +154,75 @@ pub(crate) fn parts(outline: &Outline, ground: Ground<'_>) -> Vec<PlainCommand> 
 fn part(command: &SimpleCommand, ground: Ground<'_>) -> PlainCommand {
     let words = transparent(&command.words);
     let literals: Vec<&str> = words.iter().map_while(Word::literal).collect();
-    let spec = spec_for(&literals);
+    let found = spec_for(&literals).map(|found| {
+        let rest = words.get(found.spec.words.len()..).unwrap_or_default();
+        (found, found.spec.judge(rest, ground).err())
+    });
+    // A table that only finds reading commands says nothing about others.
+    let found = found.filter(|(found, acts)| found.decides || acts.is_none());
+    let (spec, acts) = found.map_or((None, None), |(found, acts)| (Some(found.spec), acts));
     let mut barred = grant_obstacle(command, &words, ground);
     let named = spec.map_or(1, |spec| spec.words.len());
     if words.iter().take(named).any(|word| !word.is_evenly_quoted()) {
         barred.get_or_insert_with(|| "its name is not written plainly".to_owned());
     }
-    let rest = words.get(named..).unwrap_or_default();
+    let reading = match spec {
+        _ if barred.is_some() || acts.is_some() => Reading::No,
+        Some(spec) => spec.reading(),
+        None if is_plain_cd(&words, ground) => Reading::Plain,
+        None if reads_other_repository(&words, ground) => Reading::Configured,
+        None => Reading::No,
+    };
     PlainCommand {
         literal: literals.len() == words.len(),
         words: words.iter().map(|word| shown(&word.text)).collect(),
         barred,
-        acts: spec.and_then(|spec| spec.judge(rest, ground).err()),
+        acts,
         known: spec.is_some(),
         named,
+        reading,
     }
+}
+
+/// True for `cd FOLDER` with a literal folder of the workspace.
+fn is_plain_cd(words: &[Word], ground: Ground<'_>) -> bool {
+    let [program, folder] = words else { return false };
+    let is_folder = |text: &str| {
+        !text.starts_with(['-', '+', '~']) && links::check(text, false, ground).is_ok()
+    };
+    program.literal() == Some("cd")
+        && folder.literal().is_some_and(|text| !text.is_empty() && is_folder(text))
+        && path(folder, PathAccess::Content, ground).is_ok()
+}
+
+/// Options of git with a file that is read. Links in it are resolved in the working directory of the
+/// shell, which is another one with `git -C`.
+const GIT_FILE_OPTIONS: [&str; 8] =
+    ["--contents", "--exclude-from", "--ignore-revs-file", "--no-index", "-O", "-S", "-X", "-f"];
+
+/// True for `git -C FOLDER` with a literal folder of the workspace and a command that only reads.
+fn reads_other_repository(words: &[Word], ground: Ground<'_>) -> bool {
+    let [program, option, folder, rest @ ..] = words else { return false };
+    let is_git = program.literal() == Some("git") && option.literal() == Some("-C");
+    let is_plain = option.is_written_plainly() && folder.is_written_plainly();
+    let Some(text) = folder.literal().filter(|_| is_git && is_plain) else { return false };
+    if text.starts_with(['-', '~']) || path(folder, PathAccess::Content, ground).is_err() {
+        return false;
+    }
+    let Some(cwd) = resolve(text, ground.place.cwd) else { return false };
+    let place = CommandLocation { cwd: Some(&cwd), ..ground.place };
+    let words: Vec<Word> = std::iter::once(program).chain(rest).cloned().collect();
+    let literals: Vec<&str> = words.iter().map_while(Word::literal).collect();
+    let reads_file =
+        |word: &Word| GIT_FILE_OPTIONS.iter().any(|option| word.text.starts_with(option));
+    let Some(found) = spec_for(&literals).filter(|_| !rest.iter().any(reads_file)) else {
+        return false;
+    };
+    let rest = words.get(found.spec.words.len()..).unwrap_or_default();
+    found.spec.reading() == Reading::Configured
+        && literals.len() == words.len()
+        && words.iter().take(found.spec.words.len()).all(Word::is_evenly_quoted)
+        && found.spec.judge(rest, Ground { place, ..ground }).is_ok()
 }
 
 /// Removes `timeout TIME`, `nice -n LEVEL` and `--no-pager` of git, which do not change the
