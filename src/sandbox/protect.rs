@@ -6,6 +6,7 @@
 //! only reports them. No placeholder files are created: `git add` would add them.
 
 mod check;
+mod committed;
 mod exemptions;
 mod finding_lines;
 mod folder_watch;
@@ -39,6 +40,11 @@ use posse_base::failure::printable;
 use posse_base::protected;
 use posse_base::secrets::files::SecretFiles;
 
+use crate::plan::Replacement;
+
+pub(crate) use committed::{Committed, CommittedFile, Undecided};
+use committed::{CommittedViews, HiddenPaths};
+pub use committed::{TrackedSecret, TrackedView, tracked_lines};
 use exemptions::Lifted;
 pub use finding_lines::finding_lines;
 use new_worktrees::NewWorktrees;
@@ -103,6 +109,7 @@ struct GuardState {
     /// Finder of the paths to which git's settings refer.
     git: GitReferences,
     stores: stores::Keys,
+    committed: CommittedViews,
     quarantine: Quarantine,
     /// Same set as [`Protection::temporary`].
     temporary: Temporary,
@@ -199,6 +206,13 @@ pub struct Survey {
     pub pinned: Vec<PathBuf>,
     /// Existing secrets and posse's own folders, which the command must not read.
     pub hidden: Vec<PathBuf>,
+    /// Files that the command sees in place of tracked secrets among `hidden`, if they can be
+    /// mounted.
+    pub(crate) replaced: Vec<Replacement>,
+    /// Tracked secrets that the command does not see as they are.
+    pub(crate) tracked: Vec<TrackedSecret>,
+    /// Paths of `hidden` about which git has to be asked.
+    pub(crate) undecided: Vec<Undecided>,
     /// True if the scan was complete.
     pub complete: bool,
     /// Protection while the command runs. `ByCheck`, unless the caller mounts the paths and changes
@@ -393,6 +407,7 @@ impl Protection {
         let roots = roots.collect::<Result<Vec<_>, Errno>>()?;
         let temporary = Temporary::default();
         let git = GitReferences::new(home.clone(), None);
+        let session_dir = quarantine.parent().unwrap_or(&quarantine).to_owned();
         let protection = Protection {
             own,
             home,
@@ -407,6 +422,7 @@ impl Protection {
             inner: Mutex::new(GuardState {
                 roots,
                 git,
+                committed: CommittedViews::new(session_dir),
                 quarantine: Quarantine::new(quarantine),
                 temporary,
                 is_complete: true,
@@ -496,7 +512,8 @@ impl Protection {
         let mut own = Lifted::default();
         own.extend(lifted);
         own.remove_exempt(&mut read_only, &mut pinned);
-        let hidden = self.hidden(&mut inner, &secrets, complete);
+        let sorted = self.hidden(&mut inner, &secrets, complete);
+        let HiddenPaths { hidden, replaced, tracked, undecided } = sorted;
         // The cover of a secret also protects it.
         read_only.retain(|path| !hidden.contains(path));
         drop(log);
@@ -507,6 +524,9 @@ impl Protection {
             read_only,
             pinned,
             hidden,
+            replaced,
+            tracked,
+            undecided,
             complete,
             held: ProtectionMethod::ByCheck,
             baseline,
@@ -519,7 +539,7 @@ impl Protection {
     pub fn secrets_inside(&self) -> Vec<PathBuf> {
         let mut inner = self.lock();
         let (_, secrets, complete) = inner.scan(self.bounds);
-        let mut hidden = self.hidden(&mut inner, &secrets, complete);
+        let mut hidden = self.hidden(&mut inner, &secrets, complete).hidden;
         let roots: Vec<&Path> = inner.roots.iter().map(|watched| &*watched.root.path).collect();
         hidden.retain(|path| roots.iter().any(|root| path.starts_with(root)));
         hidden

@@ -60,6 +60,8 @@ mod resume;
 mod writers;
 // Agents that each have a copy of them.
 mod worktree;
+// Files named like secrets that git tracks.
+mod tracked_secrets;
 // Many agents from the first question to the last cent.
 mod end_to_end;
 // The second front end of the documentation.

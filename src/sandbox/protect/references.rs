@@ -78,9 +78,9 @@ const HOOKS: [&str; 29] = [
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct GitRepository {
     /// Folder with `HEAD`, such as `.git`.
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
     /// Folder with the settings and hooks. It differs from `folder` for a linked worktree.
-    common: PathBuf,
+    pub(super) common: PathBuf,
     /// Work tree. `None` if the repository was found by its own folder, and is not called `.git`.
     tree: Option<PathBuf>,
     /// Links on the way from the work tree to `folder`, and from there to `common`.
