@@ -495,6 +495,14 @@ impl GuardState {
                     }
                 }
             }
+            // In a repository of the user it could send what is pushed elsewhere.
+            (Sort::Settings, Some(State::File { copy: Some(bytes), .. }))
+                if name_of(key) == b"config.worktree"
+                    && !self.is_born(current.parent)
+                    && !gitconfig::is_of_sparse_checkout(bytes) =>
+            {
+                self.move_aside(&folder, name, &path, ProtectedChange::Created);
+            }
             (Sort::Settings, Some(State::File { copy: Some(bytes), .. })) => {
                 let depth = key.1.components().count().saturating_sub(1);
                 let Some(cleaned) = gitconfig::clean(bytes, depth) else {
@@ -508,7 +516,7 @@ impl GuardState {
             (Sort::Strategy, Some(State::File { copy: Some(bytes), .. }))
                 if has_known_strategy(&name_of(key), bytes) => {}
             (Sort::Index, Some(State::File { .. })) => {
-                if let Some(change) = unsafe_index(&folder, name) {
+                if let Some(change) = unsafe_index(&folder, name, &path) {
                     self.move_aside(&folder, name, &path, change);
                 }
             }
@@ -521,12 +529,25 @@ impl GuardState {
                     self.rewrite(&folder, name, &path, bytes, kept.concat().as_bytes(), runs);
                 }
             }
-            (sort @ (Sort::Common | Sort::Pointer), _) if self.points_to_protected(key, sort) => {}
+            (Sort::Common, _) if self.is_of_linked_worktree(key) => {}
+            (Sort::Pointer, _) if self.points_to_protected(key, Sort::Pointer) => {}
             (Sort::Common | Sort::Pointer, _) => {
                 self.move_aside(&folder, name, &path, ProtectedChange::LeadsOutside);
             }
             _ => self.move_aside(&folder, name, &path, ProtectedChange::Created),
         }
+    }
+
+    /// True if the `commondir` at `key` is that of a linked worktree and leads to the repository
+    /// around it. Any other one replaces the settings and hooks of its repository.
+    fn is_of_linked_worktree(&self, key: &ProtectedPath) -> bool {
+        let mut above = key.1.ancestors().skip(2);
+        let is_worktrees = |path: &Path| path.file_name().is_some_and(|name| name == "worktrees");
+        above.next().is_some_and(is_worktrees)
+            && self.points_to_protected(key, Sort::Common)
+            && self
+                .pointer_target(key)
+                .is_some_and(|(at, target)| at == key.0 && above.next() == Some(&*target))
     }
 
     /// Replaces the content `bytes` of a file by `text`, which lacks the settings or steps
@@ -649,8 +670,10 @@ impl GuardState {
         let Some(tree) = whole.parent().and_then(Path::parent) else { return false };
         harmless::local_addresses(bytes).into_iter().all(|address| {
             let path = references::resolve(&tree.join(address));
-            let is_outside = !self.roots.iter().any(|watched| path.starts_with(&watched.root.path));
-            is_outside || harmless::has_only_addresses_in(&path.join(".hg"))
+            let is_inside = self.roots.iter().any(|watched| path.starts_with(&watched.root.path));
+            // In folders of package managers later settings would not be found.
+            let is_vendored = path.iter().any(|part| protected::is_vendored(part.as_bytes()));
+            !is_inside || (!is_vendored && harmless::has_only_addresses_in(&path.join(".hg")))
         })
     }
 
@@ -714,16 +737,15 @@ fn has_same_role(old: &Path, new: &Path, sort: Sort) -> bool {
 
 /// Returns what is wrong with the paths of the index `name` in the repository `folder`. `None` if
 /// git writes nothing but files of the work tree from it.
-fn unsafe_index(folder: &OwnedFd, name: &Path) -> Option<ProtectedChange> {
-    let names_of_256_bits = |config: &str| {
-        let bytes = place::read(folder, Path::new(config), gitconfig::BYTES_MAX).ok().flatten();
+fn unsafe_index(folder: &OwnedFd, name: &Path, path: &Path) -> Option<ProtectedChange> {
+    let names_of_256_bits = |config: &Path| {
+        let bytes = references::read(config, gitconfig::BYTES_MAX);
         let formats =
             bytes.and_then(|bytes| gitconfig::values(&bytes, "extensions", "objectformat"));
         formats.is_some_and(|formats| formats.iter().any(|format| format == "sha256"))
     };
-    // A linked worktree has no `config` of its own, but its repository around it.
-    let name_bytes =
-        if ["config", "../../config"].into_iter().any(names_of_256_bits) { 32 } else { 20 };
+    let config = references::settings_of(path.parent().unwrap_or(path));
+    let name_bytes = if names_of_256_bits(&config) { 32 } else { 20 };
     let found = match place::read(folder, name, index::BYTES_MAX) {
         Ok(Some(bytes)) => index::check(&bytes, name_bytes),
         Err(Errno::ENOENT) => IndexPaths::Safe,

@@ -136,7 +136,7 @@ pub(super) struct Cleaned {
 /// `depth`: number of folders from the root down to the repository, with it; its work tree must be
 /// below the root.
 pub(super) fn clean(bytes: &[u8], depth: usize) -> Option<Cleaned> {
-    let text = std::str::from_utf8(bytes).ok()?;
+    let text = text(bytes)?;
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let settings = parse(&lines)?;
     let mut removed = Vec::new();
@@ -149,6 +149,27 @@ pub(super) fn clean(bytes: &[u8], depth: usize) -> Option<Cleaned> {
     }
     let kept = lines.iter().zip(keeps).filter(|(_, keeps)| *keeps);
     Some(Cleaned { text: kept.map(|(line, _)| *line).collect::<String>().into(), removed })
+}
+
+/// Returns the text of a configuration. `None` if it has control characters: git ends a name at a
+/// NUL.
+fn text(bytes: &[u8]) -> Option<&str> {
+    let is_odd = |c: char| c.is_control() && !matches!(c, '\t' | '\n' | '\r');
+    std::str::from_utf8(bytes).ok().filter(|text| !text.contains(is_odd))
+}
+
+/// True if the configuration contains only settings of a sparse checkout, which git stores in a
+/// file of the worktree. False if it cannot be parsed.
+pub(super) fn is_of_sparse_checkout(bytes: &[u8]) -> bool {
+    let Some(text) = text(bytes) else { return false };
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let is_known = |setting: &Setting| {
+        matches!(
+            setting.name().as_str(),
+            "core.sparsecheckout" | "core.sparsecheckoutcone" | "index.sparse"
+        )
+    };
+    parse(&lines).is_some_and(|settings| settings.iter().all(is_known))
 }
 
 /// True if `new` differs from `old` only in settings of single branches and submodules, as after
@@ -195,7 +216,7 @@ struct Registrations {
 impl Registrations {
     /// Parses a configuration. `None` if that fails.
     fn of(bytes: &[u8]) -> Option<Registrations> {
-        let text = std::str::from_utf8(bytes).ok()?;
+        let text = text(bytes)?;
         let lines: Vec<&str> = text.split_inclusive('\n').collect();
         let is_registration = |section: &str, sub: Option<&String>| {
             matches!(section, "branch" | "submodule") && sub.is_some()
@@ -229,7 +250,7 @@ impl Registrations {
 /// Returns the values of the setting `key` in `section`, both in lower case. `None`: the text cannot
 /// be parsed.
 pub(super) fn values(bytes: &[u8], section: &str, key: &str) -> Option<Vec<String>> {
-    let text = std::str::from_utf8(bytes).ok()?;
+    let text = text(bytes)?;
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let mut settings = Vec::new();
     parse_into(&lines, Headers::MayBeFollowed, &mut settings)?;
@@ -288,13 +309,20 @@ fn is_harmless(setting: &Setting, depth: usize) -> bool {
     let is_odd = |c: char| c.is_control() && c != '\t';
     let runs = value.starts_with(['!', '-']) || value.contains("::") || value.contains(is_odd);
     let leads_away = key == "worktree" && section == "core" && !stays_below(value, depth);
-    listed && !runs && !leads_away
+    let may_have_subsection =
+        matches!(section, "branch" | "color" | "lfs" | "remote" | "submodule");
+    listed && !runs && !leads_away && (setting.subsection.is_none() || may_have_subsection)
 }
 
-/// True if the path `path` is relative and does not lead above the folder that is `depth` levels
-/// up.
+/// True if the path `path` is relative, and leads up by at most `depth` levels and then down to a
+/// folder with a visible name, as that of a submodule does.
 fn stays_below(path: &str, depth: usize) -> bool {
-    if path.starts_with(['/', '~', '%', '\\']) {
+    let is_hidden = |part: &str| part.starts_with('.') && !matches!(part, "." | "..");
+    let below = path.trim_start_matches("./").trim_start_matches("../");
+    let goes_up_again = below.split('/').any(|part| part == "..");
+    let is_odd =
+        goes_up_again || below.split('/').any(|part| is_hidden(part) || part.contains('~'));
+    if path.starts_with(['/', '~', '%', '\\']) || is_odd {
         return false;
     }
     let mut left = depth;
@@ -487,6 +515,9 @@ mod tests {
             ("[remote \"o\"]\nannex-cost-command = x\n", "remote.o.annex-cost-command"),
             ("[submodule \"a\"]\nupdate = \"!\\b; x\"\n", "submodule.a.update"),
             ("[fetch]\nbundleURI = x\n", "fetch.bundleuri"),
+            ("[core]\nworktree = ../.git/hooks\n", "core.worktree"),
+            ("[core]\nworktree = a/../.github\n", "core.worktree"),
+            ("[core \"x\"]\nabbrev = x\n", "core.x.abbrev"),
             ("[remote \"o\"]\nurl = ext::sh -c x\n", "remote.o.url"),
             ("[submodule \"a\"]\nupdate = !x\n", "submodule.a.update"),
             ("[remote.o]\nvcs = x\n", "remote.o.vcs"),
@@ -518,6 +549,7 @@ mod tests {
             "[core]\nfsmonitor \"x\"\n",
             "[a]\nb = \"open\n",
             "[a]\nb = \\x\n",
+            "[core \"fsmonitor\0\"]\nabbrev = evil\n",
             "[a \"b\nc\"]\nd = e\n",
         ] {
             assert_eq!(clean(text.as_bytes(), 1), None, "{text}");

@@ -26,7 +26,15 @@ fn judge_of(name: &[u8]) -> Option<fn(&[u8]) -> bool> {
         b".gitmodules" => Some(has_harmless_settings),
         b"hgrc" => Some(has_only_addresses),
         b"journal.backupfiles" | b"undo.backupfiles" => Some(restores_no_settings),
-        b".python-version" | b".bazelversion" => Some(names_versions),
+        b".bazelversion"
+        | b".java-version"
+        | b".node-version"
+        | b".nvmrc"
+        | b".perl-version"
+        | b".python-version"
+        | b".python-versions"
+        | b".ruby-version"
+        | b".terraform-version" => Some(names_versions),
         b"pnpm-workspace.yaml" => Some(runs_no_program),
         _ => None,
     }
@@ -85,19 +93,17 @@ fn has_only_addresses(bytes: &[u8]) -> bool {
     })
 }
 
-/// True if `hg recover` or `hg rollback` restores neither settings nor files outside of `.hg`
-/// from this list. Format: a version in the first line, then lines of four parts that end with a
+/// True if `hg recover` or `hg rollback` restores from this list only files of Mercurial itself,
+/// but no settings. Format: a version in the first line, then lines of four parts that end with a
 /// zero byte, of which the second and third are paths.
 fn restores_no_settings(bytes: &[u8]) -> bool {
     let mut lines = bytes.split(|byte| *byte == b'\n');
     let is_known = lines.next() == Some(b"2");
     let is_harmless = |path: &[u8]| {
         let path = path.to_ascii_lowercase();
-        let is_setting = [&b"hgrc"[..], b"shared", b"requires"];
-        !path.starts_with(b"/")
-            && !path.split(|byte| *byte == b'/').any(|part| {
-                part == b".." || is_setting.iter().any(|setting| part.starts_with(setting))
-            })
+        let settings = [&b"hgrc"[..], b"shared", b"requires", b"."];
+        // A folder in the path may be a link.
+        !path.contains(&b'/') && !settings.iter().any(|setting| path.starts_with(setting))
     };
     is_known
         && lines.filter(|line| !line.is_empty()).all(|line| {
@@ -106,11 +112,36 @@ fn restores_no_settings(bytes: &[u8]) -> bool {
         })
 }
 
-/// True if each line is a version or a name, and none is a path.
+/// True if each line begins like a version or the name of an implementation, and none is a path: a
+/// version manager may take another word for a folder with programs.
 fn names_versions(bytes: &[u8]) -> bool {
-    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b" .+-_@#\r\n".contains(byte);
-    let has_parent = bytes.windows(2).any(|pair| pair == b"..");
-    !has_parent && bytes.iter().all(is_plain)
+    const NAMES: [&str; 14] = [
+        "cpython",
+        "graalpy",
+        "jruby",
+        "latest",
+        "lts/",
+        "node",
+        "openjdk",
+        "perl-",
+        "pypy",
+        "ruby-",
+        "stable",
+        "system",
+        "temurin",
+        "truffleruby",
+    ];
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    text.lines().all(|line| {
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        let version = line.strip_prefix('v').unwrap_or(line);
+        let is_begun = version.starts_with(|c: char| c.is_ascii_digit())
+            || NAMES.iter().any(|name| line.starts_with(name));
+        let rest = line.strip_prefix("lts/").unwrap_or(line);
+        let is_plain =
+            rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".+-_@*".contains(&byte));
+        line.is_empty() || line.starts_with('#') || (is_begun && is_plain && !line.contains(".."))
+    })
 }
 
 /// True if the settings of pnpm contain only packages, catalogs and versions. Settings such as
@@ -137,9 +168,17 @@ fn runs_no_program(bytes: &[u8]) -> bool {
     {
         return false;
     }
+    // With the first key further to the right, all of that column are.
+    let mut is_begun = false;
     text.lines().all(|line| {
-        let is_nested = line.is_empty() || line.starts_with([' ', '#', '-']);
-        is_nested || line.split_once(':').is_some_and(|(key, _)| KEYS.contains(&key))
+        if line.trim().is_empty() || line.starts_with('#') {
+            return true;
+        }
+        if line.starts_with([' ', '-']) {
+            return is_begun;
+        }
+        is_begun = true;
+        line.split_once(':').is_some_and(|(key, _)| KEYS.contains(&key))
     })
 }
 
@@ -160,6 +199,9 @@ mod tests {
             ("undo.backupfiles", "2\nplain\0dirstate\0undo.backup.dirstate.bck\x001\0\n"),
             (".python-version", "3.12.1\npypy3.10-7.3\n"),
             (".bazelversion", "7.1.0\n"),
+            (".nvmrc", "lts/hydrogen\n"),
+            (".node-version", "v20.1.0"),
+            (".ruby-version", "ruby-3.2.1\n"),
             ("pnpm-workspace.yaml", "# all\npackages:\n  - 'packages/*'\ncatalog:\n  a: ^1\n"),
         ] {
             assert!(judged(name, text), "{name} {text:?}");
@@ -179,6 +221,11 @@ mod tests {
             (".python-version", "./py\n"),
             (".python-version", ".."),
             (".bazelversion", "evil/7\n"),
+            (".python-version", "env1\n"),
+            (".ruby-version", "../../../ws/ev\n"),
+            (".nvmrc", "lts/../x\n"),
+            ("undo.backupfiles", "2\nplain\0lnk/.git/config\0x1\x000\0\n"),
+            ("pnpm-workspace.yaml", " packages: []\n pnpmfile: x.cjs\n"),
             ("pnpm-workspace.yaml", "pnpmfile: ./x.cjs\n"),
             ("pnpm-workspace.yaml", "packages:\n\"pnpmfile\": x\n"),
             ("pnpm-workspace.yaml", "{packages: [a], pnpmfile: x}\n"),

@@ -17,6 +17,9 @@ const MODE_AT: usize = 24;
 /// Mode of an entry that stands for a folder.
 const FOLDER_MODE: u32 = 0o040_000;
 
+/// Flags that contain the length of the path, or are full.
+const LENGTH: u16 = 0x0fff;
+
 /// Flag of an entry with further flags.
 const EXTENDED: u16 = 0x4000;
 
@@ -46,8 +49,11 @@ fn judge(bytes: &[u8], name_bytes: usize) -> Option<IndexPaths> {
         return None;
     }
     let mut path = Vec::new();
+    // Position of each entry, and true if nothing of the path before it is kept.
+    let mut starts: Vec<(usize, bool)> = Vec::new();
     for _ in 0..count {
         let entry = rest;
+        let mut is_fresh = true;
         let (mode, _) = number(entry.get(MODE_AT..)?)?;
         rest = entry.get(STAT_BYTES + name_bytes..)?;
         let flags = u16::from_be_bytes([*rest.first()?, *rest.get(1)?]);
@@ -56,13 +62,20 @@ fn judge(bytes: &[u8], name_bytes: usize) -> Option<IndexPaths> {
         if version == 4 {
             let (removed, after) = offset(rest)?;
             path.truncate(path.len().checked_sub(removed)?);
+            is_fresh = path.is_empty();
             rest = after;
         } else {
             path.clear();
         }
         let end = rest.iter().position(|byte| *byte == 0)?;
         path.extend_from_slice(&rest[..end]);
+        // git takes the length from the flags, unless they are full.
+        let length = usize::from(flags & LENGTH);
+        if length != path.len().min(usize::from(LENGTH)) {
+            return None;
+        }
         rest = &rest[end + 1..];
+        starts.push((bytes.len() - entry.len(), is_fresh));
         if version < 4 {
             // The length of an entry is a multiple of eight, with one to eight zero bytes.
             let length = entry.len() - rest.len();
@@ -72,7 +85,51 @@ fn judge(bytes: &[u8], name_bytes: usize) -> Option<IndexPaths> {
             return Some(IndexPaths::Unsafe(path));
         }
     }
-    Some(IndexPaths::Safe)
+    let end = bytes.len() - rest.len();
+    let extensions = rest.get(..rest.len().checked_sub(name_bytes)?)?;
+    has_plain_extensions(extensions, end, &starts).then_some(IndexPaths::Safe)
+}
+
+/// True if the extensions are known ones, and those with positions of entries name the positions
+/// `starts`, and `end` as the end of the entries: git may read the entries from there.
+fn has_plain_extensions(mut rest: &[u8], end: usize, starts: &[(usize, bool)]) -> bool {
+    while !rest.is_empty() {
+        let Some((name, after)) = rest.split_first_chunk::<4>() else { return false };
+        let Some((size, after)) = number(after) else { return false };
+        let Some(content) = usize::try_from(size).ok().and_then(|size| after.get(..size)) else {
+            return false;
+        };
+        rest = &after[content.len()..];
+        let is_plain = match name {
+            b"TREE" | b"REUC" | b"UNTR" | b"FSMN" | b"link" | b"sdir" => true,
+            b"EOIE" => number(content).is_some_and(|(at, _)| usize::try_from(at) == Ok(end)),
+            b"IEOT" => has_plain_blocks(content, starts),
+            _ => false,
+        };
+        if !is_plain {
+            return false;
+        }
+    }
+    true
+}
+
+/// True if the blocks in the table `content` begin at entries in order.
+fn has_plain_blocks(content: &[u8], starts: &[(usize, bool)]) -> bool {
+    let Some((_version, mut rest)) = number(content) else { return false };
+    let mut nth = 0_usize;
+    while !rest.is_empty() {
+        let Some((at, after)) = number(rest) else { return false };
+        let Some((count, after)) = number(after) else { return false };
+        let is_start = starts
+            .get(nth)
+            .is_some_and(|(start, is_fresh)| *is_fresh && usize::try_from(at) == Ok(*start));
+        if !is_start {
+            return false;
+        }
+        nth = nth.saturating_add(usize::try_from(count).unwrap_or(usize::MAX));
+        rest = after;
+    }
+    nth == starts.len()
 }
 
 /// True if the path is relative, and no part of it is empty, `.`, `..` or a name of `.git`. An empty
@@ -155,6 +212,32 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn positions_in_extensions_are_those_of_the_entries() {
+        let plain = index(2, &["a", "b/c"], 20);
+        let with = |extensions: &[(&[u8; 4], Vec<u32>)]| {
+            let mut bytes = plain[..plain.len() - 20].to_vec();
+            for (name, numbers) in extensions {
+                bytes.extend(*name);
+                bytes.extend(u32::try_from(numbers.len() * 4).unwrap().to_be_bytes());
+                bytes.extend(numbers.iter().flat_map(|number| number.to_be_bytes()));
+            }
+            bytes.extend([0; 20]);
+            check(&bytes, 20)
+        };
+        let end = u32::try_from(plain.len() - 20).unwrap();
+        assert_eq!(with(&[(b"TREE", vec![1]), (b"EOIE", vec![end])]), IndexPaths::Safe);
+        assert_eq!(with(&[(b"IEOT", vec![1, 12, 1, 12 + 64, 1])]), IndexPaths::Safe);
+        assert_eq!(with(&[(b"EOIE", vec![12])]), IndexPaths::Unknown);
+        assert_eq!(with(&[(b"IEOT", vec![1, 12, 1, 80, 1])]), IndexPaths::Unknown);
+        assert_eq!(with(&[(b"IEOT", vec![1, 12, 1])]), IndexPaths::Unknown);
+        assert_eq!(with(&[(b"ZZZZ", vec![1])]), IndexPaths::Unknown);
+        // A path that the flags end elsewhere than the zero byte.
+        let mut hidden = plain.clone();
+        hidden[12 + STAT_BYTES + 20 + 1] = 3;
+        assert_eq!(check(&hidden, 20), IndexPaths::Unknown);
     }
 
     #[test]

@@ -395,6 +395,13 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     folders.map(|entry| entry.path()).collect()
 }
 
+/// Returns the path of the settings that git reads for the repository in `folder`, which may be that
+/// of a linked worktree.
+pub(super) fn settings_of(folder: &Path) -> PathBuf {
+    let common = read_path(&folder.join("commondir"));
+    common.map_or_else(|| folder.to_owned(), |common| folder.join(common)).join("config")
+}
+
 /// Reads a file with one path, such as a `commondir`.
 fn read_path(path: &Path) -> Option<PathBuf> {
     pointer_text(&read(path, POINTER_BYTES_MAX)?, false).map(Path::to_owned)

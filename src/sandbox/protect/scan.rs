@@ -824,7 +824,6 @@ fn classify_entry(
         (Class::Git, _) if is_dot_git && kind == PlaceKind::Folder => Some(Sort::Repository),
         (Class::Git, _) if is_dot_git => Some(Sort::Pointer),
         (Class::Authority, FolderRole::Vendored) if is_own(&folded) => Some(Sort::Name(class)),
-        (Class::Git, FolderRole::Vendored) if is_of_mercurial(above) => Some(Sort::Name(class)),
         _ if names != NameScope::Nowhere => Some(Sort::Name(class)),
         _ => None,
     }
@@ -833,11 +832,6 @@ fn classify_entry(
 /// True for `.posse` and `.agents`, which are protected even in folders of package managers.
 fn is_own(folded: &[u8]) -> bool {
     matches!(folded, b".posse" | b".agents")
-}
-
-/// True for `.hg` and `.sl`, whose settings are protected even in folders of package managers.
-fn is_of_mercurial(folder: &OsStr) -> bool {
-    matches!(&*protected::fold(folder.as_bytes()), b".hg" | b".sl")
 }
 
 /// Returns the role of the folder `name` in a parent of this `role`, and the scope of protected

@@ -237,7 +237,7 @@ fn hooks_of_new_repositories_are_reported() {
 }
 
 #[test]
-fn settings_in_folders_of_packages_count_for_mercurial() {
+fn mercurial_pulls_from_no_folder_of_packages() {
     let world = ProtectedWorkspace::new();
     let findings = world.after(|root| {
         write(root, "node_modules/evil/.hg/hgrc", "[extensions]\ne = e.py\n");
@@ -245,6 +245,6 @@ fn settings_in_folders_of_packages_count_for_mercurial() {
         write(root, ".hg/store/journal.backupfiles", "2\nplain\0hgrc\0x1\x000\0\n");
         write(root, ".hg/store/undo.backupfiles", "2\nplain\0dirstate\0undo.d\x000\0\n");
     });
-    assert_eq!(findings.len(), 3, "{findings:?}");
+    assert_eq!(findings.len(), 2, "{findings:?}");
     assert!(world.exists(".hg/store/undo.backupfiles"));
 }
