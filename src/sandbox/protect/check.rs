@@ -670,10 +670,14 @@ impl GuardState {
         let Some(tree) = whole.parent().and_then(Path::parent) else { return false };
         harmless::local_addresses(bytes).into_iter().all(|address| {
             let path = references::resolve(&tree.join(address));
-            let is_inside = self.roots.iter().any(|watched| path.starts_with(&watched.root.path));
+            let mut roots = self.roots.iter();
+            let below = roots.find_map(|watched| path.strip_prefix(&watched.root.path).ok());
             // In folders of package managers later settings would not be found.
-            let is_vendored = path.iter().any(|part| protected::is_vendored(part.as_bytes()));
-            !is_inside || (!is_vendored && harmless::has_only_addresses_in(&path.join(".hg")))
+            let is_vendored =
+                |below: &Path| below.iter().any(|part| protected::is_vendored(part.as_bytes()));
+            below.is_none_or(|below| {
+                !is_vendored(below) && harmless::has_only_addresses_in(&path.join(".hg"))
+            })
         })
     }
 
