@@ -84,7 +84,7 @@ fn command_that_only_reads_is_confined_to_reading() {
     for command in ["ls -la && git status", "cd src && cat main.rs | sort", "cargo tree"] {
         assert_eq!(judged(command), "read-only 0 false", "{command}");
     }
-    // What is granted keeps its confinement, also beside a command that reads.
+    // A granted command keeps its confinement, also beside a command that only reads.
     for command in [
         "git log",
         "npm test",

@@ -82,11 +82,11 @@ pub(crate) enum Committed {
 pub struct TrackedSecret {
     /// Absolute path of the file or folder.
     pub path: PathBuf,
-    /// What commands see in its place.
+    /// View of commands in its place.
     pub view: TrackedView,
 }
 
-/// What commands see in place of a tracked secret.
+/// View that commands have of a tracked secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TrackedView {
     /// The bytes of the commit that is checked out, because the file differs from it, or has a
@@ -171,7 +171,7 @@ fn reference(text: &[u8]) -> Option<PathBuf> {
     (is_below && !name.contains(&0)).then_some(path)
 }
 
-/// What commands see at a hidden path.
+/// View that commands have of a hidden path.
 #[derive(Debug)]
 enum View {
     /// The file itself.
