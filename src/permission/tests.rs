@@ -9,6 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod checks;
 mod commands;
 mod corpus;
 mod lifting;
