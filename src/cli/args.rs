@@ -308,6 +308,10 @@ pub enum PermissionsAction {
         /// Judge as if commands with this beginning were granted; repeatable
         #[arg(long = "grant", value_name = "PREFIX")]
         grants: Vec<String>,
+        /// Judge in this permission mode, instead of by rules and grants alone
+        #[arg(long, value_name = "MODE",
+              value_parser = ["plan", "ask", "edits", "auto", "locked"])]
+        permission_mode: Option<String>,
         /// Read one {"command": …} object per line from standard input
         #[arg(long, visible_alias = "json", conflicts_with = "command")]
         jsonl: bool,

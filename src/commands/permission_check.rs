@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, BufWriter, Read, Write};
 
-use posse_actors::event::Grant;
+use posse_actors::event::{Grant, PermissionMode, SandboxTier};
 use posse_base::terminal;
 use serde::Deserialize;
 use serde_json::json;
@@ -12,7 +12,8 @@ use crate::commands::notices;
 use crate::config::Environment;
 use crate::failure::{ErrorCode, Exit, Failure, all_or_failures};
 use crate::permission::{
-    Checked, NetworkMode, PolicySettings, RulePolicy, SandboxMode, command_grant, command_paths,
+    Checked, CommandToCheck, NetworkMode, PolicySettings, RulePolicy, SandboxMode, command_grant,
+    command_outputs, command_paths,
 };
 use crate::tools::bash::links;
 use crate::wiring::{WorkspaceContext, place};
@@ -34,8 +35,15 @@ pub(super) fn check(
     action: &PermissionsAction,
     environment: &Environment,
 ) -> Result<Exit, Vec<Failure>> {
-    let PermissionsAction::Check { command, grants: granted, jsonl, exit_code, place: location } =
-        action;
+    let PermissionsAction::Check {
+        command,
+        grants: granted,
+        permission_mode,
+        jsonl,
+        exit_code,
+        place: location,
+    } = action;
+    let mode = permission_mode.as_deref().and_then(PermissionMode::named);
     let WorkspaceContext { cwd, dirs, loaded } = place(location, Vec::new(), environment)?;
     notices(&loaded);
     let grants = grants(granted)?;
@@ -54,7 +62,13 @@ pub(super) fn check(
     let home = environment.get("HOME");
     let judge = |command: &str| {
         let links = links::resolve(&command_paths(command, &cwd, home));
-        policy.check_resolved(command, &cwd, &links, &grants)
+        let replaces = links::existing(command_outputs(command, &cwd, home));
+        let (links, replaces) = (&links, &replaces);
+        let tier = &SandboxTier::Full;
+        policy.check_resolved(
+            CommandToCheck { command, cwd: &cwd, links, replaces, tier, mode },
+            &grants,
+        )
     };
     let mut out = BufWriter::new(terminal::stdout());
     let mut strictest = Exit::Done;

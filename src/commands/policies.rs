@@ -70,7 +70,7 @@ fn report(
             .collect(),
         hooks: hook_parts(found),
         otherwise: policies::otherwise(&sandbox.mode, &tier),
-        examples: policies::examples(policy, &applied)?,
+        examples: policies::examples(policy, &applied, settings.permission_mode, &tier)?,
     })
 }
 
@@ -91,7 +91,13 @@ fn confinement_parts(found: &WorkspaceContext, tier: &SandboxTier) -> Vec<Policy
         reach(AnswerSource::Nobody)
     );
     let required = if sandbox.required { "required" } else { "not required" };
+    let mode = loaded.settings.permission_mode;
     vec![
+        PolicyPart::new(
+            format!("permissionMode: {}", mode.about()),
+            mode.as_str(),
+            from("permissionMode"),
+        ),
         PolicyPart::new("sandbox.mode of commands", sandbox.mode.clone(), from("sandbox.mode")),
         PolicyPart::new(
             format!("sandbox tier of this machine, {required}"),

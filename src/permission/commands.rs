@@ -8,7 +8,7 @@ use posse_base::failure::printable;
 use posse_base::secrets::is_secret;
 
 use crate::rules::{Rule, RuleDecision};
-use crate::shell::allow::{Ground, PlainCommand};
+use crate::shell::allow::{Ground, PartEffect, PlainCommand};
 use crate::shell::danger::CommandLocation;
 use crate::shell::links::is_named_by;
 use crate::shell::sensitive::may_be_sensitive;
@@ -95,6 +95,15 @@ impl RulePolicy {
     /// a part for which `barred` or `acts` gives a reason. If all parts are covered, a command that
     /// the two parsers read differently is uncovered as a whole.
     pub(super) fn uncovered<'a>(&self, case: &'a JudgedAction<'_>) -> Vec<Uncovered<'a>> {
+        self.uncovered_by(case, case.reads_freely)
+    }
+
+    /// As [`RulePolicy::uncovered`]; with `reads_freely`, parts that only read count as covered.
+    pub(super) fn uncovered_by<'a>(
+        &self,
+        case: &'a JudgedAction<'_>,
+        reads_freely: bool,
+    ) -> Vec<Uncovered<'a>> {
         let grants: Vec<Vec<String>> = case
             .situation
             .grants
@@ -108,7 +117,13 @@ impl RulePolicy {
                 missing.push(Uncovered { part: None, reason: outside.clone(), grantable: false });
                 continue;
             }
-            missing.extend(script.parts.iter().filter_map(|part| self.gap(case, part, &grants)));
+            let needed = |part: &&PlainCommand| !reads_freely || part.effect != PartEffect::Reads;
+            let gaps = script.parts.iter().filter_map(|part| {
+                let gap = self.gap(case, part, &grants)?;
+                // A rule that asks counts for parts that only read as well.
+                (needed(&part) || !gap.grantable).then_some(gap)
+            });
+            missing.extend(gaps);
             if missing.is_empty() && !script.is_read_alike() {
                 let reason = "it can be read in more than one way".to_owned();
                 missing.push(Uncovered { part: None, reason, grantable: false });

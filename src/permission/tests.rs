@@ -13,6 +13,7 @@ mod commands;
 mod corpus;
 mod lifting;
 mod links;
+mod modes;
 mod options;
 mod reading;
 mod tables;
@@ -80,7 +81,41 @@ pub(super) fn annotations(tool: &str) -> ToolAnnotations {
 
 /// Verdict about `action` with the annotations of its tool.
 pub(super) fn judged(policy: &RulePolicy, action: &Action, situation: &Situation<'_>) -> Verdict {
-    policy.judge(action, &Situation { tool: &annotations(&action.tool), ..*situation })
+    let situation = Situation { tool: &annotations(&action.tool), ..*situation };
+    let verdict = policy.judge(action, &situation);
+    let case = policy.judged_action(action, &situation, false);
+    let (coverage, without_mode) = policy.covered(&case);
+    match (&verdict, &without_mode) {
+        // Commands that only read are the only difference of the mode `ask`.
+        (Verdict::Allow(confinement), Verdict::Ask(_))
+            if policy.settings.relocated.is_none() && action.operations.iter().all(is_command) =>
+        {
+            assert_eq!(coverage, Coverage::Uncovered);
+            let reads = confinement.profile == "read-only" && !confinement.network;
+            let partly = case
+                .scripts
+                .iter()
+                .any(|script| script.parts.iter().any(|part| part.effect == PartEffect::Reads));
+            assert!(reads || partly, "{action:?}");
+            without_mode
+        }
+        _ => verdict,
+    }
+}
+
+/// `command` in the root of the workspace, without a permission mode.
+pub(super) fn resolved<'a>(
+    command: &'a str,
+    links: &'a [posse_actors::ports::PathLink],
+) -> CommandToCheck<'a> {
+    CommandToCheck {
+        command,
+        cwd: ROOT,
+        links,
+        replaces: &[],
+        tier: &SandboxTier::Full,
+        mode: None,
+    }
 }
 
 /// `tool path` or `bash command`.
@@ -93,7 +128,12 @@ pub(super) fn action(call: &str) -> Action {
     };
     let operations = match tool {
         "bash" => {
-            vec![Operation::Execute { command: rest.into(), cwd: ROOT.into(), links: Vec::new() }]
+            vec![Operation::Execute {
+                command: rest.into(),
+                cwd: ROOT.into(),
+                links: Vec::new(),
+                replaces: Vec::new(),
+            }]
         }
         _ if rest.is_empty() => vec![],
         tool if WRITE_TOOLS.contains(&tool) => rest
@@ -140,6 +180,7 @@ pub(super) fn situation<'a>(
         agent,
         grants,
         asking,
+        mode: PermissionMode::default(),
         now_ms: 0,
         uptime: Duration::ZERO,
         tier: &SandboxTier::Full,

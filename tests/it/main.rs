@@ -22,6 +22,8 @@ mod agents;
 mod handoff;
 // Asked, allowed and denied actions.
 mod permission;
+// What needs a question in each permission mode.
+mod permission_modes;
 // Programs that are asked, and secrets that are hidden.
 mod hooks;
 // What outlives a session.

@@ -8,7 +8,7 @@ use crate::shell::Names;
 use crate::shell::danger::CommandLocation;
 use crate::shell::folders::Folders;
 use crate::shell::links;
-use crate::shell::options::spec_for;
+use crate::shell::options::{creates, only_reads, spec_for};
 use crate::shell::outline::{Flaw, Outline, Redirect, Scope, ShellEvent, SimpleCommand};
 use crate::shell::sensitive::{is_sensitive, may_be_sensitive, selects_sensitive};
 use crate::shell::word::{
@@ -62,6 +62,19 @@ pub(crate) struct PlainCommand {
     pub(crate) named: usize,
     /// True if all words are literal.
     pub(crate) literal: bool,
+    /// Effect of the command, for permission modes.
+    pub(crate) effect: PartEffect,
+}
+
+/// Effect of a simple command, as permission modes distinguish effects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PartEffect {
+    /// It only reads.
+    Reads,
+    /// It only creates, copies or moves files inside the workspace.
+    Files,
+    /// Anything else.
+    Other,
 }
 
 /// Folders and links against which the paths of a command are checked.
@@ -156,14 +169,32 @@ fn part(command: &SimpleCommand, ground: Ground<'_>) -> PlainCommand {
         barred.get_or_insert_with(|| "its name is not written plainly".to_owned());
     }
     let rest = words.get(named..).unwrap_or_default();
+    let acts = spec.and_then(|spec| spec.judge(rest, ground).err());
+    let effect = match spec {
+        _ if barred.is_some() || acts.is_some() => PartEffect::Other,
+        Some(spec) if only_reads(spec) => PartEffect::Reads,
+        None if changes_folder_inside(&words, ground) => PartEffect::Reads,
+        None if creates(&words, ground) => PartEffect::Files,
+        _ => PartEffect::Other,
+    };
     PlainCommand {
         literal: literals.len() == words.len(),
         words: words.iter().map(|word| shown(&word.text)).collect(),
         barred,
-        acts: spec.and_then(|spec| spec.judge(rest, ground).err()),
+        acts,
         known: spec.is_some(),
         named,
+        effect,
     }
+}
+
+/// True for `cd FOLDER` with a literal folder of the workspace.
+fn changes_folder_inside(words: &[Word], ground: Ground<'_>) -> bool {
+    let [name, folder] = words else { return false };
+    let is_folder = |text: &str| !text.starts_with('-') && is_inside(text, ground);
+    name.literal() == Some("cd")
+        && folder.literal().is_some_and(is_folder)
+        && path(folder, PathAccess::Content, ground).is_ok()
 }
 
 /// Removes `timeout TIME`, `nice -n LEVEL` and `--no-pager` of git, which do not change the

@@ -5,6 +5,7 @@
 //! could name a file outside of the workspace or a secret. Options that can run a program, write a
 //! file, load code or change the target are omitted on purpose; comments name them.
 
+mod creating;
 mod files;
 mod find;
 mod git;
@@ -103,6 +104,34 @@ pub(crate) fn spec_for(words: &[&str]) -> Option<&'static Spec> {
     let tables = [git::SPECS, projects::SPECS, files::SPECS, search::SPECS];
     let all = tables.into_iter().flatten();
     all.filter(|spec| words.starts_with(spec.words)).max_by_key(|spec| spec.words.len())
+}
+
+/// True if the program of `spec`, with its harmless options and operands, only reads.
+pub(crate) fn only_reads(spec: &'static Spec) -> bool {
+    let is_in = |table: &'static [Spec]| table.iter().any(|one| std::ptr::eq(one, spec));
+    is_in(files::SPECS)
+        || is_in(search::SPECS)
+        || (is_in(git::SPECS) && spec.words != ["git", "add"])
+        || spec.words.last() == Some(&"--version")
+        || spec.words == ["cargo", "tree"]
+}
+
+/// Checks that `words` are a program that creates, copies or moves files, with known options, and
+/// operands inside the workspace that are neither secret nor hidden. All words must be literal.
+pub(crate) fn creates(words: &[Word], ground: Ground<'_>) -> bool {
+    let Some((name, rest)) = words.split_first() else { return false };
+    let spec = name
+        .literal()
+        .and_then(|name| creating::SPECS.iter().find(|spec| spec.words.first() == Some(&name)));
+    let is_hidden = |part: &str| part.starts_with('.') && !matches!(part, "." | "..");
+    let is_visible = |word: &Word| {
+        let literal = word.literal();
+        literal.is_some_and(|text| text.starts_with('-') || !text.split('/').any(is_hidden))
+    };
+    let is_inside =
+        |word: &Word| word.text.starts_with('-') || allow::is_inside(&word.text, ground);
+    spec.is_some_and(|spec| spec.judge(rest, ground).is_ok())
+        && rest.iter().all(|word| is_visible(word) && is_inside(word))
 }
 
 /// Option of a command, with its value.
