@@ -35,6 +35,11 @@ impl ModeView {
         self.0.lock().current
     }
 
+    /// Mode of the latest request, which may still be recorded.
+    pub(crate) fn requested(&self) -> PermissionMode {
+        self.0.lock().requested
+    }
+
     /// True if a change of the mode was requested in this process.
     pub(crate) fn has_changed(&self) -> bool {
         self.0.lock().requests > 0

@@ -340,6 +340,11 @@ impl SessionHandle {
         self.mode.current()
     }
 
+    /// Permission mode of the latest request, which may still be recorded.
+    pub fn requested_permission_mode(&self) -> PermissionMode {
+        self.mode.requested()
+    }
+
     /// Changes the permission mode, which only a person may request. Returns when the change is on
     /// disk and applied; a stricter mode applies at once. Open permission requests that the new
     /// mode decides end. A call that already has its permission continues. `by`: name of the

@@ -60,8 +60,12 @@ impl Services {
         origin: Option<&Arc<Origin>>,
         moment: HookPayload,
     ) -> impl Future<Output = HookOutcome> + Send + 'static {
-        let occasion =
-            HookInvocation { session_id: self.session_id.clone(), origin: origin.cloned(), moment };
+        let occasion = HookInvocation {
+            session_id: self.session_id.clone(),
+            permission_mode: self.mode.current(),
+            origin: origin.cloned(),
+            moment,
+        };
         let (hooks, transcript) = (Arc::clone(&self.hooks), self.transcript.clone());
         hook_events::fire(hooks, transcript, occasion, self.limits.result_bytes_max)
     }
