@@ -79,6 +79,7 @@ pub enum ModeDecision {
 }
 
 /// Decides about an effect of `class` with this `coverage`, in `mode` and within `confinement`.
+#[expect(clippy::wildcard_enum_match_arm, reason = "only the named coverages allow something")]
 pub fn decide(
     mode: PermissionMode,
     class: EffectClass,
@@ -108,6 +109,7 @@ pub fn decide(
 
 /// Decision of the mode `plan`: a grant does not widen it, and only a rule that asks about reading
 /// and the start of a subagent are asked about.
+#[expect(clippy::wildcard_enum_match_arm, reason = "only the named coverages allow something")]
 fn plan(class: EffectClass, coverage: Coverage, confinement: CommandConfinement) -> ModeDecision {
     let runs = match class {
         EffectClass::Read => true,
