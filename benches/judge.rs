@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use posse::permission::{PolicySettings, RulePolicy, command_grant};
-use posse_actors::event::Grant;
+use posse_actors::event::{Grant, PermissionMode};
 use posse_actors::ports::{
     Access, Action, AnswerSource, Operation, Policy, Situation, ToolAnnotations,
 };

@@ -19,6 +19,7 @@ mod run;
 mod sessions;
 mod setup_facts;
 mod skills;
+mod system_prompt;
 mod text_editor;
 mod trust;
 mod tui;

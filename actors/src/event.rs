@@ -30,7 +30,8 @@ pub use envelope::line_schemas;
 pub use envelope::{AnnouncedEvent, Announcement};
 pub use hook_event::{HookDecision, HookEvent};
 pub use payload::{
-    Branch, ContextUse, Grant, JobEnd, MessageKind, Origin, PermissionTarget, ResumedConfig, Scope,
+    Branch, ContextUse, Grant, JobEnd, MessageKind, Origin, PermissionTarget, PromptOverrides,
+    ResumedConfig, Scope,
 };
 pub use permission_mode::PermissionMode;
 pub use record::{Durability, Record, RecordId, StoredRecord};
@@ -76,6 +77,9 @@ pub enum Event {
         /// recorded.
         #[serde(default, skip_serializing_if = "Budget::is_unlimited")]
         budget: Budget,
+        /// Texts of the user for the system prompt of the main agent.
+        #[serde(default, skip_serializing_if = "PromptOverrides::is_empty")]
+        prompt: PromptOverrides,
         /// Session and record from which this session was forked; `None` for a session that is no
         /// fork.
         forked_from: Option<Branch>,

@@ -21,8 +21,8 @@ use crate::conversation::{
 use crate::cost::Budget;
 use crate::delegation::{ActionLog, Forget};
 use crate::event::{
-    Branch, Event, Grant, JobEnd, MessageKind, Origin, PermissionMode, RecordId, ResumedConfig,
-    SandboxTier, Scope, StartedCall, StoredRecord,
+    Branch, Event, Grant, JobEnd, MessageKind, Origin, PermissionMode, PromptOverrides, RecordId,
+    ResumedConfig, SandboxTier, Scope, StartedCall, StoredRecord,
 };
 use crate::ledger::{Accounts, LOST_REPLY};
 use crate::outcome::Memories;
@@ -173,6 +173,8 @@ pub struct StartedWith {
     pub instructions: String,
     /// Limits that were set for this session only.
     pub budget: Budget,
+    /// Texts of the user for the system prompt of the main agent.
+    pub prompt: PromptOverrides,
 }
 
 /// A call of the last reply without a recorded end.
@@ -256,6 +258,7 @@ impl StartedWith {
             permission_mode,
             instructions,
             budget,
+            prompt,
         } = with;
         self.cwd.clone_from(cwd);
         self.agent.clone_from(agent);
@@ -265,6 +268,7 @@ impl StartedWith {
         self.permission_mode = permission_mode.or(self.permission_mode);
         self.instructions.clone_from(instructions);
         self.budget = *budget;
+        self.prompt.clone_from(prompt);
     }
 }
 
@@ -350,7 +354,7 @@ fn inherit(inherited: &mut Memories, event: &Event) {
 impl Replay {
     /// Version of the serialised state of a fold. It must change when the same records give another
     /// result.
-    pub const VERSION: u32 = 4;
+    pub const VERSION: u32 = 5;
 
     /// Creates an empty fold for `invocation`, or for the main agent if it is `None`.
     pub fn new(invocation: Option<InvocationId>) -> Replay {
@@ -480,6 +484,7 @@ impl Replay {
                 permission_mode,
                 instructions,
                 budget,
+                prompt,
                 forked_from,
                 ..
             } => {
@@ -496,6 +501,7 @@ impl Replay {
                     permission_mode: *permission_mode,
                     instructions: instructions.clone(),
                     budget: *budget,
+                    prompt: prompt.clone(),
                 });
                 self.replayed.ended = None;
             }

@@ -206,6 +206,7 @@ impl SessionBase {
             permission_mode: Some(self.services.mode.current()),
             instructions: self.settings.instructions.clone(),
             budget: self.settings.own_budget,
+            prompt: self.settings.own_prompt.clone(),
             forked_from,
         }
     }

@@ -176,6 +176,7 @@ fn started() -> Event {
         permission_mode: None,
         instructions: String::new(),
         budget: posse_actors::cost::Budget::default(),
+        prompt: posse_actors::event::PromptOverrides::default(),
         forked_from: None,
     }
 }

@@ -10,7 +10,7 @@ use posse::config::{self, Dirs, Environment, Sources};
 use posse::failure::{lines, printable, printable_lines};
 use posse::wiring::{Assembled, Setup, assemble, choose_provider};
 use posse_actors::conversation::Prompt;
-use posse_actors::event::{Event, Scope, SessionEndReason};
+use posse_actors::event::{Event, PromptOverrides, Scope, SessionEndReason};
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::ports::AnswerSource;
 use posse_actors::root_session::{SessionEnding, SessionHandle};
@@ -55,6 +55,7 @@ fn assembled() -> Result<Assembled, Box<dyn Error>> {
         settings: &loaded.settings,
         environment: &environment,
         asking: AnswerSource::Human,
+        prompt: &PromptOverrides::default(),
         dry_run: false,
         tape: None,
         keep: true,

@@ -26,7 +26,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use posse_actors::event::PermissionMode;
+use posse_actors::event::{PermissionMode, PromptOverrides};
 use posse_actors::ports::{Thinking, ToolSpec};
 use serde_json::Value;
 use strum::{IntoStaticStr, VariantArray};
@@ -396,6 +396,20 @@ pub fn built_in() -> Vec<Agent> {
             ["a part of the task is clear, bounded and independent", "it needs what only you know"],
         ),
     ]
+}
+
+impl Agent {
+    /// The agent with the texts of the user, which replace its instructions or follow them.
+    #[must_use]
+    pub fn with_prompt(&self, texts: &PromptOverrides) -> Agent {
+        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        let mut agent = self.clone();
+        agent.prompt = given(&texts.instructions).unwrap_or(agent.prompt);
+        if let Some(append) = given(&texts.append) {
+            agent.prompt = format!("{}\n\n{append}", agent.prompt);
+        }
+        agent
+    }
 }
 
 /// System prompt of `agent`: its instructions, the environment block, and the instruction files.

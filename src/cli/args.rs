@@ -308,16 +308,17 @@ pub enum PermissionsAction {
         /// Judge as if commands with this beginning were granted; repeatable
         #[arg(long = "grant", value_name = "PREFIX")]
         grants: Vec<String>,
-        /// Judge in this permission mode, instead of by rules and grants alone
-        #[arg(long, value_name = "MODE",
-              value_parser = ["plan", "ask", "edits", "auto", "locked"])]
-        permission_mode: Option<String>,
         /// Read one {"command": …} object per line from standard input
         #[arg(long, visible_alias = "json", conflicts_with = "command")]
         jsonl: bool,
         /// Report the decision as exit code
         #[arg(long)]
         exit_code: bool,
+        /// Permission mode: `locked` counts grants and rules alone, and shows as `ask` what neither
+        /// allows; the other modes decide as in a session
+        #[arg(long, value_name = "MODE", default_value = "locked",
+              value_parser = ["plan", "ask", "edits", "auto", "locked"])]
+        permission_mode: String,
         /// Working directory, and source of the configuration.
         #[command(flatten)]
         place: PlaceArgs,

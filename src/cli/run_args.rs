@@ -171,6 +171,35 @@ pub struct AgentFlags {
     #[arg(long, value_name = "LEVEL", help_heading = "Agent and model",
           value_parser = ["off", "minimal", "low", "medium", "high", "xhigh"])]
     pub thinking: Option<String>,
+    /// Replace the agent's instructions in the system prompt
+    ///
+    /// The environment block, AGENTS.md files, agents and skills follow as always. A resumed session
+    /// keeps the text; an empty one restores the agent's instructions. Subagents have their own.
+    #[arg(
+        long,
+        value_name = "TEXT",
+        allow_hyphen_values = true,
+        help_heading = "Agent and model",
+        conflicts_with = "system_prompt_file"
+    )]
+    pub system_prompt: Option<String>,
+    /// Same as --system-prompt, with the text of a file
+    #[arg(long, value_name = "FILE", help_heading = "Agent and model")]
+    pub system_prompt_file: Option<PathBuf>,
+    /// Add a text after the agent's instructions in the system prompt
+    ///
+    /// A resumed session keeps the text; an empty one removes it.
+    #[arg(
+        long,
+        value_name = "TEXT",
+        allow_hyphen_values = true,
+        help_heading = "Agent and model",
+        conflicts_with = "append_system_prompt_file"
+    )]
+    pub append_system_prompt: Option<String>,
+    /// Same as --append-system-prompt, with the text of a file
+    #[arg(long, value_name = "FILE", help_heading = "Agent and model")]
+    pub append_system_prompt_file: Option<PathBuf>,
     /// Run a single agent, or enable subagents
     #[arg(long, help_heading = "Agent and model", value_parser = ["single", "multi"],
           conflicts_with_all = ["single_agent", "multi_agent"])]

@@ -77,12 +77,14 @@ fn flags_alone_open_a_conversation_on_a_terminal() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "every flag, one after the other")]
 fn reads_every_flag_of_run() {
     let line = "run --agent plan --provider p --model m --thinking high --skill deploy --skill s --max-turns 3 --timeout 10m --budget 0.25 --cwd a \
         --add-dir b --add-dir c -y --unattended --dry-run --no-stream --image i --image j --no-transcript \
         --config f --output-format stream-json --input-format stream-json --record r --sandbox read-only --sandbox-required --network deny \
         --no-persistent-grants --mode single --trust-project -vv --main-max-context-tokens 9000 \
-        --main-compact-at 0.5 --sub-max-context-tokens auto --sub-compact-at much go";
+        --main-compact-at 0.5 --sub-max-context-tokens auto --sub-compact-at much \
+        --system-prompt -s --append-system-prompt-file t go";
     let flags = AgentFlags {
         thinking: Some("high".into()),
         agent: Some("plan".into()),
@@ -108,6 +110,8 @@ fn reads_every_flag_of_run() {
         network: Some("deny".into()),
         no_persistent_grants: true,
         mode: Some("single".into()),
+        system_prompt: Some("-s".into()),
+        append_system_prompt_file: Some("t".into()),
         verbose: 2,
         ..AgentFlags::default()
     };

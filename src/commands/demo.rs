@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use posse_actors::conversation::Prompt;
+use posse_actors::event::PromptOverrides;
 use posse_actors::ports::AnswerSource;
 use posse_base::terminal;
 
@@ -61,6 +62,7 @@ pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failu
         environment: &environment,
         asking: AnswerSource::Yes,
         used: crate::agents::AgentUse::Task,
+        prompt: &PromptOverrides::default(),
         dry_run: false,
         tape: None,
         keep: true,

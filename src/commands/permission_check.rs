@@ -38,12 +38,14 @@ pub(super) fn check(
     let PermissionsAction::Check {
         command,
         grants: granted,
-        permission_mode,
         jsonl,
         exit_code,
+        permission_mode,
         place: location,
     } = action;
-    let mode = permission_mode.as_deref().and_then(PermissionMode::named);
+    // What `locked` denies is shown as the question that another mode would ask.
+    let mode =
+        PermissionMode::named(permission_mode).filter(|mode| *mode != PermissionMode::Locked);
     let WorkspaceContext { cwd, dirs, loaded } = place(location, Vec::new(), environment)?;
     notices(&loaded);
     let grants = grants(granted)?;

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use posse_actors::conversation::Prompt;
+use posse_actors::event::PromptOverrides;
 use posse_actors::ports::AnswerSource;
 use posse_actors::root_session::UserCall;
 use posse_base::terminal;
@@ -16,7 +17,7 @@ use crate::cli::{self, PromptArg, Resume, RunArgs, Which};
 use crate::commands::notifications::notifications;
 use crate::commands::offline_commands;
 use crate::commands::reports::ReportSource;
-use crate::commands::resume::{Resuming, SessionRow, of_project, row};
+use crate::commands::resume::{self, Resuming, SessionRow, of_project, row};
 use crate::commands::run::{runtime, start_log};
 use crate::commands::{colors, descriptors, notices, printing_notices, undo};
 use crate::config::preferences::{self, Preferences};
@@ -112,6 +113,8 @@ pub(super) struct PlainSessions<'a> {
     pub(super) found: Arc<WorkspaceContext>,
     /// Settings from command-line flags and from the resumed session: key, value and source.
     flags: Vec<(&'static str, Value, &'static str)>,
+    /// Texts of the user for the system prompt, from flags and from the resumed session.
+    prompts: PromptOverrides,
     /// Stored session that is opened next. `None` after it was opened, or for a new session.
     resuming: Option<Resuming>,
     /// Provider profile of the current session; empty before the first one.
@@ -144,6 +147,7 @@ impl frontend::Sessions for PlainSessions<'_> {
             environment: self.environment,
             asking: self.asking,
             used: crate::agents::AgentUse::Chat,
+            prompt: &self.prompts,
             dry_run: self.args.flags.dry_run,
             tape: tape.as_ref(),
             keep: !self.args.flags.no_transcript,
@@ -278,12 +282,15 @@ impl frontend::Sessions for PlainSessions<'_> {
         };
         let resuming: Resuming = resuming;
         let unfinished = resuming.is_unfinished();
+        let prompts = resume::prompt_overrides(&resuming.args, Some(&resuming))?;
+        let prompts = std::mem::replace(&mut self.prompts, prompts);
         let flags = std::mem::replace(&mut self.flags, resuming.overrides());
         let args = std::mem::replace(&mut self.args, resuming.args.clone());
         self.resuming = Some(resuming);
         let opened = frontend::Sessions::open(self, &SessionSelection::default(), false);
         if opened.is_err() {
-            (self.flags, self.args, self.resuming) = (flags, args, None);
+            (self.flags, self.args, self.prompts) = (flags, args, prompts);
+            self.resuming = None;
         }
         opened.map(|opened| (opened, unfinished))
     }
@@ -341,6 +348,7 @@ impl<'a> PlainSessions<'a> {
     ) -> Result<(PlainSessions<'a>, Option<Task>), Vec<Failure>> {
         descriptors::check_free()?;
         let resuming = Resuming::of(args, environment)?;
+        let prompts = resume::prompt_overrides(args, resuming.as_ref())?;
         let (args, flags) = match &resuming {
             Some(resuming) => (resuming.args.clone(), resuming.overrides()),
             None => (args.clone(), args.flags.overrides()),
@@ -366,6 +374,7 @@ impl<'a> PlainSessions<'a> {
             interactive,
             found: Arc::new(found),
             flags,
+            prompts,
             resuming,
             profile,
             kept,

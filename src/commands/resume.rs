@@ -15,7 +15,7 @@ use std::sync::Arc;
 use posse_actors::conversation::{Message, SessionId, text_of};
 use posse_actors::cost::{Amount, Budget, dollars};
 use posse_actors::delegation::TOOLS;
-use posse_actors::event::{Branch, PermissionMode};
+use posse_actors::event::{Branch, PermissionMode, PromptOverrides};
 use posse_actors::ledger::{Accounts, RecoveredUsage};
 use posse_actors::ports::{JournalError, Ports, Provider};
 use posse_actors::replay::{Replayed, StartedWith};
@@ -25,7 +25,7 @@ use posse_base::terminal;
 use serde_json::{Value, json};
 
 use crate::cli::{self, RunArgs, Which};
-use crate::commands::printing_notices;
+use crate::commands::{printing_notices, system_prompt};
 use crate::config::{Dirs, Environment};
 use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::journal::state::StoredSession;
@@ -167,14 +167,15 @@ impl Resuming {
         notes.extend(changed.iter().cloned());
         // The cost of a fork starts at zero.
         let resumption = Resumption { replayed, branch, changed, damage, lost, salvaged };
-        let mode = combined_mode(&resumption, settings.permission_mode);
-        let mode = kept.or_remove(mode.map_err(Into::into))?;
-        if mode != settings.permission_mode {
+        let effective = combined_mode(&resumption, settings.permission_mode);
+        let effective = kept.or_remove(effective.map_err(Into::into))?;
+        if effective != settings.permission_mode {
             notes.push(format!(
-                "the permission mode is {mode}, as in the session: {}; /permission-mode changes it",
-                mode.about()
+                "the permission mode is {effective}, as in the session: {}; /permission-mode \
+                 changes it",
+                effective.about()
             ));
-            settings.permission_mode = mode;
+            settings.permission_mode = effective;
         }
         let accounts = resumption.accounts();
         notes.extend(kept_budget(budget, accounts.spent(), resumption.lost));
@@ -261,6 +262,16 @@ impl ReadSession {
         };
         Ok(ReadSession { journal, replayed, started, damage, lost, salvaged })
     }
+}
+
+/// Texts for the system prompt: those of the flags in `args`, else those that the resumed session
+/// recorded. Fails if a text or its file cannot be used.
+pub(crate) fn prompt_overrides(
+    args: &RunArgs,
+    resuming: Option<&Resuming>,
+) -> Result<PromptOverrides, Failure> {
+    let recorded = resuming.map(|resuming| resuming.read.started.prompt.clone());
+    Ok(system_prompt::overrides(&args.flags)?.or(&recorded.unwrap_or_default()))
 }
 
 /// True if `args` resume a session for a conversation, and a person is at the terminal.

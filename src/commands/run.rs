@@ -36,6 +36,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     start_log(args.flags.verbose);
     descriptors::check_free()?;
     let resuming = Resuming::of(args, environment)?;
+    let prompts = resume::prompt_overrides(args, resuming.as_ref())?;
     let args = &resuming.as_ref().map_or_else(|| args.clone(), |resuming| resuming.args.clone());
     let flags = resuming.as_ref().map_or_else(|| args.flags.overrides(), Resuming::overrides);
     let WorkspaceContext { cwd, dirs, loaded } = place(&args.place, flags, environment)?;
@@ -70,6 +71,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         environment,
         asking,
         used: crate::agents::AgentUse::Task,
+        prompt: &prompts,
         dry_run: args.flags.dry_run,
         tape: tape.as_ref(),
         keep: !args.flags.no_transcript,

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use posse_actors::event::SandboxTier;
+use posse_actors::event::{PromptOverrides, SandboxTier};
 use posse_actors::ports::AnswerSource;
 
 use crate::config::Environment;
@@ -82,6 +82,7 @@ fn sandbox(place: &WorkspaceContext, environment: &Environment) -> (bool, String
         environment,
         asking: AnswerSource::Human,
         used: crate::agents::AgentUse::Chat,
+        prompt: &PromptOverrides::default(),
         dry_run: false,
         tape: None,
         keep: false,

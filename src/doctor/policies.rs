@@ -114,12 +114,15 @@ pub fn otherwise(mode: &str, tier: &SandboxTier) -> Vec<PolicyPart> {
     let writes = if mode == "read-only" { "deny" } else { "ask" };
     let confined = mode != "off" && *tier != SandboxTier::None;
     let commands = if confined { "commands" } else { "commands, which nothing confines" };
-    vec![
+    let mut parts = vec![
         built_in("reading files of the workspace that hold no secret", "allow"),
         built_in("changing files of the workspace", writes),
-        built_in(commands, "ask"),
-        built_in("tools of unknown effect", "ask"),
-    ]
+    ];
+    if confined {
+        parts.push(built_in("commands that only read, confined to reading", "allow"));
+    }
+    parts.extend([built_in(commands, "ask"), built_in("tools of unknown effect", "ask")]);
+    parts
 }
 
 /// Decisions of the policy `settings` with these `grants` about example commands in the first root,

@@ -175,6 +175,17 @@ impl RulePolicy {
         Some(self.ask_once(case, format!("{reason} ({rule})")))
     }
 
+    /// True if neither a rule nor the default decision of the calling agent asks about the call or
+    /// denies it, and no rule of an agent that it works for denies it.
+    pub(super) fn has_no_opinion(&self, case: &JudgedAction<'_>) -> bool {
+        let name = case.situation.agent.rsplit('/').next().unwrap_or_default();
+        let default = self.agent_named(name).and_then(|agent| agent.default);
+        let asks = |rule: &Rule| rule.decision == RuleDecision::Ask && rule.applies(case);
+        !matches!(default, Some(RuleDecision::Ask | RuleDecision::Deny))
+            && !self.own_rules(case).any(asks)
+            && self.agent_denies(case).is_none()
+    }
+
     /// Applies the default decision of the calling agent, after all rules. `None`: the built-in
     /// decision applies, because the agent has no default, or because the default is `allow`
     /// but `may_allow` is false.

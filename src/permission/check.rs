@@ -10,7 +10,7 @@ use posse_actors::ports::{
 use serde::Serialize;
 
 use crate::RulePolicy;
-use crate::commands::EXECUTE;
+use crate::commands::{EXECUTE, only_reads};
 use crate::rules::COMMAND_NAMES;
 use crate::shell::allow::PlainCommand;
 use crate::shell::{quoted, simple};
@@ -123,17 +123,18 @@ impl RulePolicy {
             detail: command.to_owned(),
             digest: String::new(),
         };
-        let reads_freely = mode.is_some() && self.reads_freely(&situation);
-        let case = self.judged_action(&action, &situation, reads_freely);
+        let mode_reads = mode.is_some() && self.mode_reads(&situation);
+        let case = self.judged_action(&action, &situation, mode_reads);
         let (coverage, mut verdict) = self.covered(&case);
         if mode.is_some() {
             verdict = self.in_mode(&case, coverage, verdict);
         }
         let allowed = match mode {
-            Some(mode) if coverage != Coverage::Granted => {
-                format!("the permission mode {mode} allows it")
+            None => "every part is granted, or allowed by a rule".to_owned(),
+            Some(_) if coverage == Coverage::Granted || only_reads(&case) => {
+                "every part is granted, allowed by a rule, or only reads".to_owned()
             }
-            _ => "every part is granted, or allowed by a rule".to_owned(),
+            Some(mode) => format!("the permission mode {mode} allows it"),
         };
         let mut programs: Vec<String> = Vec::new();
         let findings = || case.scripts.iter().map(|script| &script.findings);

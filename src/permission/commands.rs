@@ -2,15 +2,18 @@
 //! for parts that are not covered.
 
 use posse_actors::event::{Grant, SandboxTier, Scope};
-use posse_actors::ports::{AnswerSource, Operation, PathLink, PermissionQuestion, Situation};
+use posse_actors::ports::{
+    AnswerSource, Coverage, Operation, PathLink, PermissionQuestion, Situation, Verdict,
+};
 use posse_actors::text::clipped;
 use posse_base::failure::printable;
 use posse_base::secrets::is_secret;
 
 use crate::rules::{Rule, RuleDecision};
-use crate::shell::allow::{Ground, PartEffect, PlainCommand};
+use crate::shell::allow::{Ground, PlainCommand};
 use crate::shell::danger::CommandLocation;
 use crate::shell::links::is_named_by;
+use crate::shell::options::Reading;
 use crate::shell::sensitive::may_be_sensitive;
 use crate::shell::word::active;
 use crate::shell::wrappers::wrapper_named;
@@ -90,20 +93,54 @@ impl RulePolicy {
         }
     }
 
-    /// Returns the parts of the commands that neither a grant nor an allow rule of the
-    /// configuration covers. A grant covers a part even if a rule asks about it, but nothing covers
-    /// a part for which `barred` or `acts` gives a reason. If all parts are covered, a command that
-    /// the two parsers read differently is uncovered as a whole.
-    pub(super) fn uncovered<'a>(&self, case: &'a JudgedAction<'_>) -> Vec<Uncovered<'a>> {
-        self.uncovered_by(case, case.reads_freely)
+    /// Decides about commands by the parts that grants, rules and [`Self::reads_freely`] cover.
+    /// A command that only reads, and is not granted, is [`Coverage::Uncovered`], so that the
+    /// permission mode allows it, in its profile for reading. `None` if a part is not covered.
+    pub(super) fn commands_covered(&self, case: &JudgedAction<'_>) -> Option<(Coverage, Verdict)> {
+        let granted = || Verdict::Allow(self.confinement(case.situation));
+        if self.uncovered_by(case, false).is_empty() {
+            return Some((Coverage::Granted, granted()));
+        }
+        if !self.reads_freely(case) || !self.uncovered_by(case, true).is_empty() {
+            return None;
+        }
+        Some(if only_reads(case) {
+            (Coverage::Uncovered, self.built_in(case))
+        } else {
+            (Coverage::Granted, granted())
+        })
     }
 
-    /// As [`RulePolicy::uncovered`]; with `reads_freely`, parts that only read count as covered.
+    /// True if commands that only read need no grant: the permission mode allows them, and neither
+    /// a rule nor the default decision of an agent asks about commands or denies them.
+    fn reads_freely(&self, case: &JudgedAction<'_>) -> bool {
+        case.mode_reads && self.has_no_opinion(case)
+    }
+
+    /// Returns the parts of the commands that need an answer: neither a grant nor an allow rule of
+    /// the configuration covers them, and they do more than read or reading needs a grant here.
+    pub(super) fn uncovered<'a>(&self, case: &'a JudgedAction<'_>) -> Vec<Uncovered<'a>> {
+        self.uncovered_by(case, self.reads_freely(case))
+    }
+
+    /// Returns the parts of the commands that neither a grant nor an allow rule of the
+    /// configuration covers, nor, with `reads_freely`, the permission to read. A grant covers a part
+    /// even if a rule asks about it, but nothing covers a part for which `barred` or `acts` gives a
+    /// reason. If all parts are covered, a command that the two parsers read differently is
+    /// uncovered as a whole.
     pub(super) fn uncovered_by<'a>(
         &self,
         case: &'a JudgedAction<'_>,
         reads_freely: bool,
     ) -> Vec<Uncovered<'a>> {
+        let alone = only_reads(case);
+        let runs_settings = alone || runs_project(case);
+        let reads = |part: &PlainCommand| match part.reading {
+            Reading::Plain => reads_freely,
+            Reading::Configured => reads_freely && runs_settings,
+            Reading::Confined => reads_freely && alone,
+            Reading::No => false,
+        };
         let grants: Vec<Vec<String>> = case
             .situation
             .grants
@@ -117,13 +154,8 @@ impl RulePolicy {
                 missing.push(Uncovered { part: None, reason: outside.clone(), grantable: false });
                 continue;
             }
-            let needed = |part: &&PlainCommand| !reads_freely || part.effect != PartEffect::Reads;
-            let gaps = script.parts.iter().filter_map(|part| {
-                let gap = self.gap(case, part, &grants)?;
-                // A rule that asks counts for parts that only read as well.
-                (needed(&part) || !gap.grantable).then_some(gap)
-            });
-            missing.extend(gaps);
+            let gap = |part| self.gap(case, part, &grants, reads(part));
+            missing.extend(script.parts.iter().filter_map(gap));
             if missing.is_empty() && !script.is_read_alike() {
                 let reason = "it can be read in more than one way".to_owned();
                 missing.push(Uncovered { part: None, reason, grantable: false });
@@ -137,6 +169,7 @@ impl RulePolicy {
         case: &JudgedAction<'_>,
         part: &'a PlainCommand,
         grants: &[Vec<String>],
+        reads: bool,
     ) -> Option<Uncovered<'a>> {
         let granted = grants.iter().any(|grant| part.is_granted(grant));
         let rule = self
@@ -148,7 +181,8 @@ impl RulePolicy {
         let reason =
             part.barred.clone().or_else(|| Some(asks?.why())).or_else(|| part.acts.clone());
         let grantable = reason.is_none();
-        if grantable && (granted || rule.is_some_and(|rule| rule.decision == RuleDecision::Allow)) {
+        let allowed = rule.is_some_and(|rule| rule.decision == RuleDecision::Allow);
+        if grantable && (granted || allowed || reads) {
             return None;
         }
         let reason = reason.unwrap_or_else(|| "no rule or grant covers it".to_owned());
@@ -208,6 +242,26 @@ impl RulePolicy {
         });
         (plain && !runs_more && part.acts.is_none()).then(|| quoted(&part.words))
     }
+}
+
+/// True if the action consists of commands of which every part only reads.
+pub(crate) fn only_reads(case: &JudgedAction<'_>) -> bool {
+    !case.scripts.is_empty()
+        && case.scripts.iter().all(|script| {
+            script.outside.is_none()
+                && !script.parts.is_empty()
+                && script.parts.iter().all(|part| part.reading != Reading::No)
+        })
+}
+
+/// True if a part of the commands, which does more than read, runs what the project configures
+/// anyway: a build, or another command of git.
+fn runs_project(case: &JudgedAction<'_>) -> bool {
+    let mut parts = case.scripts.iter().flat_map(|script| &script.parts);
+    parts.any(|part| {
+        let program = part.words.first().map_or("", String::as_str);
+        part.reading == Reading::No && (program == "git" || REPOSITORY.has(program))
+    })
 }
 
 /// Returns the first word of the script that names a secret, also after `=`, `:`, `,` or `@`, or by

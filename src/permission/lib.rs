@@ -1,7 +1,8 @@
 //! Permission policy: a pure function of a call and its situation.
 //!
 //! `covered` fixes the order: denials, permission requests that only a person may answer, starts
-//! of agents, grants, rules, denials by rules of agents if delegation is enabled (as permission
+//! of agents, grants and commands that only read, rules, denials by rules of agents if delegation is
+//! enabled (as permission
 //! requests), default decision of the agent, built-in decision. The first step that decides wins,
 //! so no grant opens a secret file. The permission mode then decides about everything that is not
 //! denied (`modes`). The policy reads no file and asks no person: it returns a
@@ -32,7 +33,6 @@ use serde_json::{Value, json};
 use agents::AgentRules;
 use commands::{is_command, linked_secret, secret_word};
 use rules::{Rule, RuleDecision};
-use shell::allow::{PartEffect, PlainCommand};
 use shell::{COMMAND_CHARS_MAX, Judged};
 
 pub use agents::AgentPolicy;
@@ -196,8 +196,8 @@ struct JudgedAction<'a> {
     action: &'a Action,
     situation: &'a Situation<'a>,
     scripts: Vec<Judged>,
-    /// True if commands that only read need no grant.
-    reads_freely: bool,
+    /// True if the permission mode allows commands that only read.
+    mode_reads: bool,
 }
 
 impl JudgedAction<'_> {
@@ -252,7 +252,7 @@ impl RulePolicy {
         if let Some((invocation, reads)) = agents::with_references(action) {
             return self.judge_references(&invocation, &reads, situation);
         }
-        let case = self.judged_action(action, situation, self.reads_freely(situation));
+        let case = self.judged_action(action, situation, self.mode_reads(situation));
         let (coverage, verdict) = self.covered(&case);
         self.in_mode(&case, coverage, verdict)
     }
@@ -262,7 +262,7 @@ impl RulePolicy {
         &self,
         action: &'a Action,
         situation: &'a Situation<'a>,
-        reads_freely: bool,
+        mode_reads: bool,
     ) -> JudgedAction<'a> {
         let scripts = action
             .operations
@@ -274,7 +274,7 @@ impl RulePolicy {
                 Operation::Read { .. } | Operation::Write { .. } | Operation::Invoke { .. } => None,
             })
             .collect();
-        JudgedAction { action, situation, scripts, reads_freely }
+        JudgedAction { action, situation, scripts, mode_reads }
     }
 
     /// Decision of denials, rules, grants and agents, without the permission mode, and the kind of
@@ -298,9 +298,11 @@ impl RulePolicy {
             };
             return (coverage, verdict);
         }
+        if let Some(covered) = self.granted(case) {
+            return covered;
+        }
         let decided = self
-            .granted(case)
-            .or_else(|| self.matching_rule(case))
+            .matching_rule(case)
             .or_else(|| self.agent_asks(case))
             .or_else(|| self.agent_default(case));
         let Some(verdict) = decided else {
@@ -460,7 +462,7 @@ impl RulePolicy {
         })
     }
 
-    fn granted(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
+    fn granted(&self, case: &JudgedAction<'_>) -> Option<(Coverage, Verdict)> {
         let operations = &case.action.operations;
         let granted = |path: &str| {
             let grants = case.situation.grants.iter();
@@ -469,6 +471,11 @@ impl RulePolicy {
                 .any(|g| paths::is_below(path, &g.target))
         };
         let covered = match case.access() {
+            Access::Process => {
+                let commands = !case.scripts.is_empty() && operations.iter().all(is_command);
+                let may_run = commands && self.allows_commands(case.situation).is_ok();
+                return if may_run { self.commands_covered(case) } else { None };
+            }
             Access::Write => {
                 operations.iter().any(|operation| matches!(operation, Operation::Write { .. }))
                     && operations.iter().all(|operation| match operation {
@@ -477,25 +484,9 @@ impl RulePolicy {
                         Operation::Execute { .. } | Operation::Invoke { .. } => false,
                     })
             }
-            // Every part of the commands is granted or allowed by a rule.
-            Access::Process => {
-                !case.scripts.is_empty()
-                    && operations.iter().all(is_command)
-                    && self.allows_commands(case.situation).is_ok()
-                    && (self.uncovered_by(case, false).is_empty()
-                        || (RulePolicy::reads_partly(case)
-                            && self.uncovered_by(case, true).is_empty()))
-            }
             Access::Read | Access::Network | Access::Session | Access::Unknown => false,
         };
-        covered.then(|| Verdict::Allow(self.confinement(case.situation)))
-    }
-
-    /// True if some parts of the commands, but not all, only read, and need no grant for it.
-    fn reads_partly(case: &JudgedAction<'_>) -> bool {
-        let reads = |part: &PlainCommand| part.effect == PartEffect::Reads;
-        let mut parts = case.scripts.iter().flat_map(|script| &script.parts);
-        case.reads_freely && parts.clone().any(reads) && !parts.all(reads)
+        covered.then(|| (Coverage::Granted, Verdict::Allow(self.confinement(case.situation))))
     }
 
     /// Applies the most specific matching allow or ask rule of the configuration and of the calling
@@ -534,11 +525,7 @@ impl RulePolicy {
 
     fn built_in(&self, case: &JudgedAction<'_>) -> Verdict {
         if case.is_read() {
-            return Verdict::Allow(Confinement {
-                profile: SandboxMode::ReadOnly.name().into(),
-                writable_roots: Vec::new(),
-                network: false,
-            });
+            return Verdict::Allow(reading_confinement());
         }
         let reason = match case.access() {
             Access::Process => COMMANDS.to_owned(),
@@ -622,6 +609,15 @@ impl RulePolicy {
                 NetworkMode::Inherit => true,
             },
         }
+    }
+}
+
+/// Confinement of calls that only read.
+fn reading_confinement() -> Confinement {
+    Confinement {
+        profile: SandboxMode::ReadOnly.name().into(),
+        writable_roots: Vec::new(),
+        network: false,
     }
 }
 

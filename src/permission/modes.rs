@@ -8,9 +8,11 @@ use posse_actors::ports::{
 };
 use posse_base::failure::printable;
 
+use crate::commands::only_reads;
 use crate::shell::Judged;
-use crate::shell::allow::{PartEffect, PlainCommand};
+use crate::shell::allow::PlainCommand;
 use crate::shell::effects::{Hazard, hazard};
+use crate::shell::options::Reading;
 use crate::{JudgedAction, RulePolicy, SandboxMode, deny};
 
 /// Class of an action, with the reason why modes treat it with care.
@@ -101,8 +103,8 @@ impl RulePolicy {
         Some(format!("permission mode {mode}: {text}"))
     }
 
-    /// True if commands that only read need no grant in the mode of `situation`.
-    pub(super) fn reads_freely(&self, situation: &Situation<'_>) -> bool {
+    /// True if the mode of `situation` allows commands that only read.
+    pub(super) fn mode_reads(&self, situation: &Situation<'_>) -> bool {
         let confinement = self.command_confinement(situation);
         let decision =
             decide(situation.mode, EffectClass::ReadingCommand, Coverage::Uncovered, confinement);
@@ -144,10 +146,8 @@ impl RulePolicy {
         }
         let operations = case.action.operations.as_slice();
         if let [Operation::Invoke { provider, .. }] = operations {
-            return match *provider == self.settings.provider {
-                true => EffectClass::Agent.into(),
-                false => EffectClass::ForeignAgent.into(),
-            };
+            let is_own = *provider == self.settings.provider;
+            return if is_own { EffectClass::Agent } else { EffectClass::ForeignAgent }.into();
         }
         let is_file =
             |one: &Operation| matches!(one, Operation::Read { .. } | Operation::Write { .. });
@@ -163,6 +163,9 @@ impl RulePolicy {
 
 /// Class of the commands of an action: that of the one with the widest effects.
 fn command_class(case: &JudgedAction<'_>) -> Classified {
+    if only_reads(case) && case.scripts.iter().all(Judged::is_read_alike) {
+        return EffectClass::ReadingCommand.into();
+    }
     let hazards: Vec<Hazard> =
         case.scripts.iter().filter_map(|script| hazard(&script.findings)).collect();
     let network = hazards.iter().find_map(|hazard| match hazard {
@@ -190,19 +193,13 @@ fn command_class(case: &JudgedAction<'_>) -> Classified {
         let reason = Some(format!("{}, which cannot be undone", printable(&reason)));
         return Classified { class: EffectClass::Destruction, reason };
     }
-    let effect = |part: &PlainCommand| part.effect;
+    // A program that runs what the project configures must not do so where it can write.
+    let is_known = |part: &PlainCommand| part.creates || part.reading == Reading::Plain;
     let is_plain = |script: &Judged| {
-        script.outside.is_none() && !script.parts.is_empty() && script.is_read_alike()
+        script.outside.is_none() && !script.parts.is_empty() && script.parts.iter().all(is_known)
     };
-    let parts = || case.scripts.iter().flat_map(|script| &script.parts).map(effect);
-    let known = parts().all(|effect| effect != PartEffect::Other);
-    match known && case.scripts.iter().all(is_plain) {
-        false => EffectClass::Command.into(),
-        true if parts().all(|effect| effect == PartEffect::Reads) => {
-            EffectClass::ReadingCommand.into()
-        }
-        true => EffectClass::FileCommand.into(),
-    }
+    let only_files = case.scripts.iter().all(|script| is_plain(script) && script.is_read_alike());
+    if only_files { EffectClass::FileCommand } else { EffectClass::Command }.into()
 }
 
 /// Reason of a denial for the model. It says what the model can do instead.

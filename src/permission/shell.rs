@@ -45,7 +45,7 @@ pub(crate) struct Judged {
 }
 
 /// A list of names or options, separated by blanks.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Names(pub(crate) &'static str);
 
 impl Names {

@@ -8,6 +8,7 @@ use posse_actors::ports::ToolAnnotations;
 use proptest::prelude::*;
 
 use super::*;
+use crate::shell::options::Reading;
 
 mod commands;
 mod corpus;
@@ -16,6 +17,7 @@ mod links;
 mod modes;
 mod options;
 mod reading;
+mod reading_commands;
 mod tables;
 
 const ROOT: &str = "/w";
@@ -95,7 +97,7 @@ pub(super) fn judged(policy: &RulePolicy, action: &Action, situation: &Situation
             let partly = case
                 .scripts
                 .iter()
-                .any(|script| script.parts.iter().any(|part| part.effect == PartEffect::Reads));
+                .any(|script| script.parts.iter().any(|part| part.reading != Reading::No));
             assert!(reads || partly, "{action:?}");
             without_mode
         }

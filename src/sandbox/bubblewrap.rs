@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use crate::helper::HelperShape;
 use crate::namespaces::{RESOLVER, SYSTEM_LINKS};
-use crate::plan::Plan;
+use crate::plan::{Plan, Replacement};
 use crate::spare_helper::ReadyHelper;
 use crate::{Context as _, Sandbox};
 
@@ -94,6 +94,8 @@ enum Layer {
     Nothing,
     Shown,
     Writable,
+    /// File that is mounted read-only in place of the original.
+    Replacement(PathBuf),
 }
 
 /// Adds arguments that mount writable and visible paths and cover hidden ones, a folder before its
@@ -120,6 +122,12 @@ fn add_mounts(command: &mut std::process::Command, plan: &Plan) {
         layers.insert(path, Layer::Shown);
     }
     layers.extend(plan.writable.iter().map(|root| (root.clone(), Layer::Writable)));
+    for Replacement { source, target } in &plan.replaced {
+        // A file that has been removed since is not created again.
+        if plan.is_in_hidden_folder(target) || target.symlink_metadata().is_ok() {
+            layers.insert(target.clone(), Layer::Replacement(source.clone()));
+        }
+    }
     let kept = |path: &Path| {
         let below = |(other, layer): (&PathBuf, &Layer)| {
             other.starts_with(path) && !matches!(layer, Layer::Nothing)
@@ -140,6 +148,9 @@ fn add_mounts(command: &mut std::process::Command, plan: &Plan) {
             Layer::Nothing => cover(command, path),
             Layer::Shown => bind(command, "--ro-bind-try", path.as_os_str()),
             Layer::Writable => bind(command, "--bind", path.as_os_str()),
+            Layer::Replacement(source) => {
+                command.arg("--ro-bind").arg(source).arg(path);
+            }
         }
     }
     for path in ways {

@@ -14,8 +14,9 @@ use tokio::sync::watch;
 
 use crate::plan::Plan;
 use crate::protect::{
-    Finding, Protection, ProtectionMethod, ScanBounds, Survey, ToolWrites, Whose,
+    Finding, Protection, ProtectionMethod, ScanBounds, Survey, ToolWrites, TrackedSecret, Whose,
 };
+use crate::run::CommandPlace;
 use crate::temporary::SessionTemporary;
 use crate::{RunError, Sandbox, Surroundings};
 
@@ -141,9 +142,10 @@ impl Sandbox {
     pub(crate) async fn guard(
         &self,
         plan: &mut Plan,
-        temporary: &Arc<SessionTemporary>,
+        place: CommandPlace<'_>,
         besides: Exemptions,
     ) -> Result<Option<Guard>, RunError> {
+        let temporary = place.temporary;
         if plan.tier == SandboxTier::None {
             return Ok(None);
         }
@@ -156,7 +158,7 @@ impl Sandbox {
             .map_err(|errno| failed(errno.desc().to_owned()))?;
         let surveyor = Arc::clone(&protection);
         let Exemptions { unprotected, unsurveyed } = besides;
-        let survey = move || {
+        let survey = Arc::new(move || {
             let mut survey = surveyor.survey_without(&unprotected);
             for _ in 1..SURVEYS_MAX {
                 if survey.complete || unsurveyed {
@@ -166,9 +168,24 @@ impl Sandbox {
                 survey = surveyor.survey_without(&unprotected);
             }
             survey
-        };
-        let survey = run_scan(&protection, survey).await;
-        let mut survey = survey.map_err(|error| failed(error.to_owned()))?;
+        });
+        let first = Arc::clone(&survey);
+        let found = run_scan(&protection, move || first()).await;
+        let mut found = found.map_err(|error| failed(error.to_owned()))?;
+        let undecided = std::mem::take(&mut found.undecided);
+        // On the reduced tier the files of the workspace stay visible.
+        if !undecided.is_empty() && plan.tier == SandboxTier::Full {
+            let hidden = std::mem::take(&mut found.hidden);
+            protection.take_back(found);
+            let committed = self.committed(undecided, place, &hidden).await;
+            let decider = Arc::clone(&protection);
+            let again = threads::run(move || {
+                decider.decide(committed);
+                survey()
+            });
+            found = again.await.map_err(|_| failed("the scan crashed".to_owned()))?;
+        }
+        let mut survey = found;
         if !survey.complete && !unsurveyed {
             protection.take_back(survey);
             return Err(RunError::NotPrepared { reason: TOO_MUCH.to_owned() });
@@ -183,6 +200,12 @@ impl Sandbox {
         plan.hidden.extend(hidden);
         if plan.tier == SandboxTier::Full {
             survey.held = ProtectionMethod::ByMounts;
+            plan.replaced = std::mem::take(&mut survey.replaced);
+            let is_replaced =
+                |path: &PathBuf| plan.replaced.iter().any(|file| file.target == *path);
+            plan.hidden.retain(|path| !is_replaced(path));
+        } else {
+            survey.tracked.clear();
         }
         let temporary = Arc::clone(temporary);
         Ok(Some(Guard { protection, survey: Some(survey), temporary, late: None }))
@@ -248,7 +271,9 @@ impl Sandbox {
 
     /// True if the sandbox of this host hides `path` from commands because its name below a root is
     /// that of a secret, or because it is a credential store of the home folder. False for paths
-    /// below such a store, and if `path` is literally one of the readable secrets.
+    /// below such a store, if `path` is literally one of the readable secrets, and for a tracked
+    /// file that the last command saw because it is as in the commit
+    /// ([`Sandbox::decide_tracked`]).
     pub fn hides(&self, path: &Path) -> bool {
         let Surroundings { roots, home, readable_secrets, .. } = &self.surroundings;
         let tier = self.backend().tier();
@@ -260,8 +285,12 @@ impl Sandbox {
         let in_root = below_root.is_some_and(|path| is_secret(&path.to_string_lossy()));
         let in_home =
             below_home.is_some_and(|path| HOME_STORES.iter().any(|store| path == Path::new(store)));
+        let is_shown = || {
+            let known = self.protections.known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.values().any(|protection| protection.shows(path))
+        };
         match tier {
-            SandboxTier::Full => in_root || in_home,
+            SandboxTier::Full => in_home || (in_root && !is_shown()),
             SandboxTier::Reduced => in_home && below_root.is_none(),
             SandboxTier::None | SandboxTier::Unknown(_) => false,
         }
@@ -296,6 +325,18 @@ async fn run_scan<T: Send + 'static>(
 }
 
 impl Guard {
+    /// Returns the tracked secrets that the command does not see as they are, once.
+    pub(crate) fn take_tracked(&mut self) -> Vec<TrackedSecret> {
+        self.survey.as_mut().map(|survey| std::mem::take(&mut survey.tracked)).unwrap_or_default()
+    }
+
+    /// Ends the protection of a command that does not run.
+    pub(crate) fn take_back(mut self) {
+        if let Some(survey) = self.survey.take() {
+            self.protection.take_back(survey);
+        }
+    }
+
     /// Checks protected files after the command, reacts to changes, and returns them. All processes
     /// of the command must be gone. Empty also if the check failed, which is logged.
     pub(crate) async fn check_effects(mut self) -> Vec<Finding> {

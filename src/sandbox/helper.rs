@@ -447,12 +447,12 @@ impl Facts {
         }
         if plan.backend == Backend::Namespaces {
             let Mounted { namespaces, own_processes, writable, .. } = &self.mounted;
-            let Mounted { read_only, pinned, hidden, masked, .. } = &self.mounted;
+            let Mounted { read_only, pinned, hidden, replaced, masked, .. } = &self.mounted;
             report["namespaces"] = json!(namespaces);
             report["ownProcesses"] = json!(own_processes);
             report["mounts"] = json!({
                 "writable": writable, "readOnly": read_only, "pinned": pinned,
-                "hidden": hidden, "masked": masked,
+                "hidden": hidden, "replaced": replaced, "masked": masked,
             });
         }
         report

@@ -9,8 +9,10 @@
 #[cfg(target_os = "linux")]
 mod bubblewrap;
 mod capture;
+mod committed_files;
 mod editor;
 pub mod environment;
+pub mod git_settings;
 mod guard;
 mod helper;
 mod helper_output;
@@ -61,7 +63,7 @@ pub use planning::Surroundings;
 pub use probe::{ProbeRequest, ProbeResult, Tried};
 pub use protect::{
     Finding, GitReferences, ProtectAction, ProtectedChange, Protection, ProtectionMethod, Survey,
-    ToolWrites, Whose, Writing, finding_lines,
+    ToolWrites, TrackedSecret, TrackedView, Whose, Writing, finding_lines, tracked_lines,
 };
 pub use temporary::{open_up, temporary_root};
 
@@ -273,6 +275,9 @@ pub struct ProcessOutcome {
     pub stragglers: usize,
     /// Changes of protected files that the check found, and the reaction to each.
     pub findings: Vec<Finding>,
+    /// Tracked secrets of the workspace that the process did not see as they are. Empty on the
+    /// reduced tier, where they stay readable.
+    pub tracked_secrets: Vec<TrackedSecret>,
 }
 
 /// Reason for the end of a process.

@@ -15,7 +15,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::{getegid, geteuid};
 
-use crate::plan::Plan;
+use crate::plan::{Plan, Replacement};
 use crate::temporary::{BYTES_MAX, ENTRIES_MAX};
 use crate::{Context as _, kernel};
 
@@ -50,6 +50,7 @@ pub(crate) struct Mounted {
     pub(crate) read_only: usize,
     pub(crate) pinned: usize,
     pub(crate) hidden: usize,
+    pub(crate) replaced: usize,
     pub(crate) masked: usize,
     /// Process limit of the namespace. `None` if the namespace has none of its own.
     pub(crate) processes_max: Option<u32>,
@@ -230,6 +231,10 @@ impl WritableMounts {
             let tree = kernel::clone_tree(root).context(root.display())?;
             trees.insert(root.clone(), Layer::Copy(tree, true));
         }
+        for Replacement { source, target } in &plan.replaced {
+            let tree = kernel::clone_tree(source).context(source.display())?;
+            trees.insert(target.clone(), Layer::Replacement(tree));
+        }
         let covered: Vec<PathBuf> = masks(plan).map(Path::to_owned).collect();
         let mut shown: Vec<PathBuf> = plan.visible.clone();
         if plan.network {
@@ -297,6 +302,8 @@ enum Layer {
     Nothing(OwnedFd),
     /// Copy of the original. True: writable; false: read-only.
     Copy(OwnedFd, bool),
+    /// File that is mounted read-only in place of the original.
+    Replacement(OwnedFd),
 }
 
 /// Mounts copies and covers in the order of their paths, a folder before its contents. So a secret
@@ -332,6 +339,16 @@ fn mount_all(
             Layer::Copy(tree, is_writable) => {
                 mount_copy(&path, &tree, is_writable).context(path.display())?;
                 mounted.writable += usize::from(is_writable);
+            }
+            Layer::Replacement(file) if plan.is_in_hidden_folder(&path) => {
+                mount_copy(&path, &file, false).context(path.display())?;
+                mounted.replaced += 1;
+            }
+            Layer::Replacement(file) => {
+                // A file that has been removed since is not created again.
+                let flags = kernel::NO_SETUID | kernel::NO_DEVICES | kernel::READ_ONLY;
+                kernel::restrict_tree(file.as_fd(), flags).context(path.display())?;
+                mounted.replaced += usize::from(cover(&path, &file).context(path.display())?);
             }
         }
     }
@@ -420,7 +437,7 @@ fn covers(plan: &Plan) -> Result<BTreeMap<PathBuf, Layer>, String> {
     covered.into_iter().map(take).collect::<io::Result<_>>().context(FAILED)
 }
 
-/// Mounts the cover `nothing` over `path`. Does nothing if `path` is missing or already invisible,
+/// Mounts the cover `nothing`, or another file, over `path`. Does nothing if `path` is missing or already invisible,
 /// because one of its parents is covered. Returns true in all cases.
 fn cover(path: &Path, nothing: &OwnedFd) -> io::Result<bool> {
     match fs::symlink_metadata(path) {

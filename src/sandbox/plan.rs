@@ -2,7 +2,7 @@
 //!
 //! Made before the command starts, sent to the helper, and applied there.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use posse_actors::event::SandboxTier;
 
@@ -78,6 +78,9 @@ pub(crate) struct Plan {
     /// `places.toml`, which the command must not read. On the reduced tier, those below `writable`
     /// stay readable.
     pub(crate) hidden: Vec<PathBuf>,
+    /// Files that commands see in place of tracked secret files, read-only. Their targets are not in
+    /// `hidden`, except for a folder that contains some. Empty on the reduced tier.
+    pub(crate) replaced: Vec<Replacement>,
     /// Temporary folder of the session, mounted over a masked folder. `None`: it is a writable root
     /// at its own path.
     pub(crate) temporary: Option<TemporaryMount>,
@@ -94,6 +97,15 @@ pub(crate) struct TemporaryMount {
     /// Resolved path of the folder, or of its tmpfs in the mount namespace of the session.
     pub(crate) source: PathBuf,
     /// Masked folder over which it is mounted, `/tmp`.
+    pub(crate) target: PathBuf,
+}
+
+/// File that is mounted read-only over another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Replacement {
+    /// File with the content that commands see, in a folder that they cannot read.
+    pub(crate) source: PathBuf,
+    /// Path at which they see it. It is below a hidden folder, or a file exists there.
     pub(crate) target: PathBuf,
 }
 
@@ -115,11 +127,17 @@ impl Plan {
         [writable, visible, masked, read_only, pinned, hidden]
     }
 
+    /// True if a hidden folder contains `path`.
+    pub(crate) fn is_in_hidden_folder(&self, path: &Path) -> bool {
+        self.hidden.iter().any(|hidden| hidden != path && path.starts_with(hidden))
+    }
+
     /// True if the plan can be applied as written: its tier is that of its backend, and all paths
     /// are absolute, without `..`, and not `/`.
     pub(crate) fn is_sound(&self) -> bool {
         let temporary = self.temporary.iter().flat_map(|mount| [&mount.source, &mount.target]);
-        let mut paths = self.lists().into_iter().flatten().chain(temporary);
+        let replaced = self.replaced.iter().flat_map(|file| [&file.source, &file.target]);
+        let mut paths = self.lists().into_iter().flatten().chain(temporary).chain(replaced);
         self.tier == self.backend.tier()
             && paths.all(|path| is_plain(path) && path.parent().is_some())
     }

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use posse_actors::event::SandboxTier;
+use posse_actors::ports::Confinement;
 use serde::Deserialize;
 
 use crate::plan::{Backend, Plan, TemporaryMount};
 use crate::wire::is_plain;
-use crate::{RunError, Sandbox, Spawn};
+use crate::{RunError, Sandbox};
 
 /// Texts of all sandbox profiles, one TOML file per profile.
 const PROFILES: [&str; 3] = [
@@ -131,18 +132,18 @@ impl Sandbox {
         self.probe.discard_probe_result();
     }
 
-    /// Computes the plan of `spawn`. `directory` is its open working directory, `scratch` the
-    /// temporary folder of its session. The guard adds protected files and secrets later. The plan confines
+    /// Computes the plan of a command with this `confinement`. `directory` is its open working
+    /// directory, `scratch` the temporary folder of its session. The guard adds protected files and secrets later. The plan confines
     /// nothing if the profile is `off` or there is no sandbox. Fails if the profile is unknown or a
     /// writable root cannot be resolved.
     pub(crate) fn plan(
         &self,
-        spawn: &Spawn,
+        confinement: &Confinement,
         directory: BorrowedFd<'_>,
         scratch: &Path,
     ) -> Result<Plan, RunError> {
         let data = data()?;
-        let name = spawn.confinement.profile.as_str();
+        let name = confinement.profile.as_str();
         let Some(profile) = data.profiles.iter().find(|profile| profile.name == name) else {
             return Err(not_prepared(format!("there is no sandbox profile {name:?}")));
         };
@@ -152,7 +153,7 @@ impl Sandbox {
         }
         let mut writable = Vec::new();
         if profile.writes == Writes::Roots {
-            writable.extend(spawn.confinement.writable_roots.iter().map(PathBuf::from));
+            writable.extend(confinement.writable_roots.iter().map(PathBuf::from));
             // A missing folder cannot be written to.
             let also = &self.surroundings.also_writable;
             writable.extend(also.iter().filter(|folder| folder.is_dir()).cloned());
@@ -190,8 +191,9 @@ impl Sandbox {
             read_only: Vec::new(),
             pinned: Vec::new(),
             hidden,
+            replaced: Vec::new(),
             temporary,
-            network: spawn.confinement.network,
+            network: confinement.network,
             processes_max: data.places.processes_max,
         })
     }

@@ -6,10 +6,13 @@
 //! only reports them. No placeholder files are created: `git add` would add them.
 
 mod check;
+mod committed;
 mod exemptions;
 mod finding_lines;
 mod folder_watch;
 mod gitconfig;
+mod harmless;
+mod index;
 mod known_secrets;
 mod links;
 mod moved_repositories;
@@ -24,8 +27,9 @@ mod stores;
 mod tool_writes;
 mod watched;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,8 +37,14 @@ use std::time::{Instant, SystemTime};
 
 use nix::errno::Errno;
 use posse_base::failure::printable;
+use posse_base::protected;
 use posse_base::secrets::files::SecretFiles;
 
+use crate::plan::Replacement;
+
+pub(crate) use committed::{Committed, CommittedFile, Undecided};
+use committed::{CommittedViews, HiddenPaths};
+pub use committed::{TrackedSecret, TrackedView, tracked_lines};
 use exemptions::Lifted;
 pub use finding_lines::finding_lines;
 use new_worktrees::NewWorktrees;
@@ -99,6 +109,7 @@ struct GuardState {
     /// Finder of the paths to which git's settings refer.
     git: GitReferences,
     stores: stores::Keys,
+    committed: CommittedViews,
     quarantine: Quarantine,
     /// Same set as [`Protection::temporary`].
     temporary: Temporary,
@@ -195,6 +206,13 @@ pub struct Survey {
     pub pinned: Vec<PathBuf>,
     /// Existing secrets and posse's own folders, which the command must not read.
     pub hidden: Vec<PathBuf>,
+    /// Files that the command sees in place of tracked secrets among `hidden`, if they can be
+    /// mounted.
+    pub(crate) replaced: Vec<Replacement>,
+    /// Tracked secrets that the command does not see as they are.
+    pub(crate) tracked: Vec<TrackedSecret>,
+    /// Paths of `hidden` about which git has to be asked.
+    pub(crate) undecided: Vec<Undecided>,
     /// True if the scan was complete.
     pub complete: bool,
     /// Protection while the command runs. `ByCheck`, unless the caller mounts the paths and changes
@@ -277,6 +295,11 @@ pub enum ProtectedChange {
     /// The scan of this root was incomplete, because a limit was exceeded or a folder could not be
     /// read, so changes may be missed.
     TooMuch,
+    /// An index of git was created or changed, and has this path, to which git would write although
+    /// it is outside the work tree or in a `.git`. Empty if the file is not an index.
+    IndexPath(String),
+    /// Files below this root kept changing during the check, so changes may be missed.
+    KeepsChanging,
 }
 
 /// Reaction to a change.
@@ -316,6 +339,13 @@ impl fmt::Display for Finding {
                 settings = format!("got settings that may run programs ({names})");
                 &settings
             }
+            ProtectedChange::IndexPath(path) if path.is_empty() => {
+                "was changed and is not understood as an index of git"
+            }
+            ProtectedChange::IndexPath(path) => {
+                settings = format!("got a path to which git must not write ({})", printable(path));
+                &settings
+            }
             ProtectedChange::LeadsOutside => "leads git to a place outside the workspace",
             ProtectedChange::CameWithRepository => "is protected and came with a new work tree",
             ProtectedChange::TooMuch => {
@@ -323,6 +353,13 @@ impl fmt::Display for Finding {
                     f,
                     "{path} has more folders than are scanned, or folders that cannot be \
                      read: files that a command creates in the rest are not found"
+                );
+            }
+            ProtectedChange::KeepsChanging => {
+                return write!(
+                    f,
+                    "{path} kept changing while it was checked: the last protected files that were \
+                     created in it may not be found"
                 );
             }
         };
@@ -370,6 +407,7 @@ impl Protection {
         let roots = roots.collect::<Result<Vec<_>, Errno>>()?;
         let temporary = Temporary::default();
         let git = GitReferences::new(home.clone(), None);
+        let session_dir = quarantine.parent().unwrap_or(&quarantine).to_owned();
         let protection = Protection {
             own,
             home,
@@ -384,6 +422,7 @@ impl Protection {
             inner: Mutex::new(GuardState {
                 roots,
                 git,
+                committed: CommittedViews::new(session_dir),
                 quarantine: Quarantine::new(quarantine),
                 temporary,
                 is_complete: true,
@@ -473,7 +512,8 @@ impl Protection {
         let mut own = Lifted::default();
         own.extend(lifted);
         own.remove_exempt(&mut read_only, &mut pinned);
-        let hidden = self.hidden(&mut inner, &secrets, complete);
+        let sorted = self.hidden(&mut inner, &secrets, complete);
+        let HiddenPaths { hidden, replaced, tracked, undecided } = sorted;
         // The cover of a secret also protects it.
         read_only.retain(|path| !hidden.contains(path));
         drop(log);
@@ -484,6 +524,9 @@ impl Protection {
             read_only,
             pinned,
             hidden,
+            replaced,
+            tracked,
+            undecided,
             complete,
             held: ProtectionMethod::ByCheck,
             baseline,
@@ -496,7 +539,7 @@ impl Protection {
     pub fn secrets_inside(&self) -> Vec<PathBuf> {
         let mut inner = self.lock();
         let (_, secrets, complete) = inner.scan(self.bounds);
-        let mut hidden = self.hidden(&mut inner, &secrets, complete);
+        let mut hidden = self.hidden(&mut inner, &secrets, complete).hidden;
         let roots: Vec<&Path> = inner.roots.iter().map(|watched| &*watched.root.path).collect();
         hidden.retain(|path| roots.iter().any(|root| path.starts_with(root)));
         hidden
@@ -708,9 +751,14 @@ impl GuardState {
         let identity = Stat::at(&folder, name).ok()?.identity;
         let parent = Stat::at(&folder, Path::new("")).ok().map(|stat| stat.identity);
         let is_born = self.is_born(parent) || self.is_in_new_worktree(at, &item.path);
-        let state = self.reader.state(&folder, name, before)?;
+        let state = match Stat::at(&folder, name) {
+            // It may be large, and is judged without its earlier content.
+            Ok(stat) if item.sort == Sort::Index => State::File { stat, copy: None },
+            _ => self.reader.state(&folder, name, before)?,
+        };
         let is_mounted = !is_born
-            && !matches!(item.sort, Sort::Todo | Sort::Strategy)
+            && !matches!(item.sort, Sort::Todo | Sort::Strategy | Sort::Index)
+            && !harmless::is_replaced_in_place(&protected::fold(name.as_os_str().as_bytes()))
             && (state.is_folder() || matches!(state, State::File { .. }));
         let above = depends_on_parent(item).then(|| root.identity_above(&item.path)).flatten();
         let (sort, state) = (item.sort, Some(state));
@@ -727,13 +775,16 @@ impl GuardState {
             .map(|(key, _)| key)
             .collect();
         keys.sort_by_key(|(at, path)| (path.components().count(), *at, Arc::clone(path)));
+        let pointed: HashSet<ProtectedPath> =
+            baseline.pointed.iter().map(|(at, item)| (*at, Arc::clone(&item.path))).collect();
         let mut read_only = Vec::new();
         let mut pinned = BTreeSet::new();
         for key in keys {
             let (at, path) = (key.0, &key.1);
             let root = &self.roots[at].root.path;
             read_only.push(root.join(path));
-            let controls_git = !matches!(baseline.items[key].sort, Sort::Name(_));
+            let controls_git =
+                !matches!(baseline.items[key].sort, Sort::Name(_)) || pointed.contains(key);
             if controls_git {
                 // Renaming a parent folder would allow replacing it.
                 let above = path.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty());

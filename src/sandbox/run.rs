@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use nix::libc;
 use nix::sys::stat::fstat;
 use posse_actors::event::SandboxTier;
+use posse_actors::ports::Confinement;
 use posse_base::or_pending;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::UnixStream;
@@ -20,7 +22,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 use crate::capture::Capture;
-use crate::guard::{Exemptions, LateFindings};
+use crate::guard::{Exemptions, Guard, LateFindings};
 use crate::helper::HelperShape;
 use crate::helper_output::MaskedPrefix;
 use crate::init;
@@ -58,6 +60,19 @@ const REPORT_BYTES_MAX: usize = 4 << 10;
 
 /// Maximum number of bytes of a helper's output in an error message.
 const SAID_BYTES_MAX: usize = 400;
+
+/// Folders of a command that is about to start.
+#[derive(Clone, Copy)]
+pub(crate) struct CommandPlace<'a> {
+    /// Temporary folder of the session.
+    pub(crate) temporary: &'a Arc<SessionTemporary>,
+    /// The same, if helpers enter its namespaces.
+    pub(crate) space: Option<&'a Arc<SessionTemporary>>,
+    /// Working directory.
+    pub(crate) directory: &'a OwnedFd,
+    /// [`Spawn::scratch`] of the command.
+    pub(crate) scratch: &'a Path,
+}
 
 impl Sandbox {
     /// Runs `spawn` until none of its processes is left, and reports progress to `watch`. Stops
@@ -99,15 +114,23 @@ impl Sandbox {
         let space = (self.backend() == Backend::Namespaces)
             .then(|| temporary.space(&self.helper).map(|_| Arc::clone(&temporary)))
             .flatten();
-        let mut plan = self.plan(&spawn, directory.as_fd(), temporary.folder())?;
+        let mut plan = self.plan(&spawn.confinement, directory.as_fd(), temporary.folder())?;
         let space = space.filter(|_| plan.backend == Backend::Namespaces);
         let measured =
             (plan.tier != SandboxTier::None && space.is_none()).then(|| temporary.enter());
+        let scratch = spawn.scratch.clone();
+        let place = CommandPlace {
+            temporary: &temporary,
+            space: space.as_ref(),
+            directory: &directory,
+            scratch: &scratch,
+        };
         // Dropped after the process, which must have ended before the check.
-        let mut guard = self.guard(&mut plan, &temporary, besides).await?;
+        let mut guard = self.guard(&mut plan, place, besides).await?;
         if let Some(guard) = &mut guard {
             guard.late.clone_from(&late);
         }
+        let tracked_secrets = guard.as_mut().map(Guard::take_tracked).unwrap_or_default();
         let shape = HelperShape::of(&plan);
         // With mounts, most of the slow preparation needs the mounts of this command.
         let expected = matches!(shape, HelperShape::Reduced { .. }).then(|| plan.clone());
@@ -123,13 +146,55 @@ impl Sandbox {
             None => Vec::new(),
         };
         match &mut ended {
-            Ok(outcome) => outcome.findings = findings,
+            Ok(outcome) => {
+                outcome.findings = findings;
+                outcome.tracked_secrets = tracked_secrets;
+            }
             Err(_) => late.unwrap_or_default().report(findings),
         }
         if matches!(ended, Err(RunError::NotPrepared { .. })) {
             self.discard_probe_result();
         }
         ended
+    }
+
+    /// Decides which tracked secrets a command in `directory` would see as they are, as if it
+    /// started now, for [`Sandbox::hides`]. `scratch`: temporary folder of the session.
+    pub async fn decide_tracked(&self, directory: PathBuf, scratch: &Path) -> Result<(), RunError> {
+        let projects = self.surroundings.projects.as_ref();
+        let temporary = self.temporary.of(scratch, projects).map_err(start_error)?;
+        let directory = opened(&Directory::Path(directory))?;
+        let space = (self.backend() == Backend::Namespaces)
+            .then(|| temporary.space(&self.helper).map(|_| &temporary))
+            .flatten();
+        let confinement = Confinement {
+            profile: "read-only".to_owned(),
+            writable_roots: Vec::new(),
+            network: false,
+        };
+        let mut plan = self.plan(&confinement, directory.as_fd(), temporary.folder())?;
+        let place = CommandPlace { temporary: &temporary, space, directory: &directory, scratch };
+        let guard = self.guard(&mut plan, place, Exemptions::default()).await?;
+        guard.into_iter().for_each(Guard::take_back);
+        Ok(())
+    }
+
+    /// Runs a program of posse that changes nothing, at the place of a command that is about to
+    /// start. It cannot read `hidden`, and the output is not redacted. There is no check afterwards,
+    /// so `spawn` must have no writable roots.
+    pub(crate) async fn run_before(
+        &self,
+        spawn: Spawn,
+        place: CommandPlace<'_>,
+        hidden: &[PathBuf],
+    ) -> Result<ProcessOutcome, RunError> {
+        let CommandPlace { temporary, space, directory, .. } = place;
+        let mut plan = self.plan(&spawn.confinement, directory.as_fd(), temporary.folder())?;
+        plan.hidden.extend(hidden.iter().cloned());
+        let mut running = self.start(spawn, temporary, space, directory, plan)?;
+        running.mask = Mask::new(&[]);
+        running.drive(&mut |_| {}, &|| {}).await.map_err(start_error)?;
+        running.end(&mut |_| {}).await
     }
 
     fn start(
@@ -572,6 +637,7 @@ impl RunningCommand {
             quiet: end.saturating_duration_since(self.last_output),
             stragglers,
             findings: Vec::new(),
+            tracked_secrets: Vec::new(),
         })
     }
 }

@@ -16,14 +16,14 @@ use posse_actors::event::SandboxTier;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::plan::{Backend, Plan, TemporaryMount};
+use crate::plan::{Backend, Plan, Replacement, TemporaryMount};
 
 /// Header of a request. It contains the version, because a helper of another version must reject
 /// it.
-const MAGIC: &[u8] = concat!("posse-helper-2 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
+const MAGIC: &[u8] = concat!("posse-helper-3 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
 
 /// Header of an expected plan, which is sent to a spare helper before the request.
-const MAGIC_AHEAD: &[u8] = concat!("posse-expect-2 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
+const MAGIC_AHEAD: &[u8] = concat!("posse-expect-3 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
 
 /// Maximum size in bytes of an expected plan: more might not fit into the socket buffer of a helper
 /// that is not reading yet.
@@ -74,6 +74,8 @@ impl Plan {
         }
         let temporary = self.temporary.iter().flat_map(|mount| [&mount.source, &mount.target]);
         put_items(out, temporary.map(|path| path.as_os_str()));
+        let replaced = self.replaced.iter().flat_map(|file| [&file.source, &file.target]);
+        put_items(out, replaced.map(|path| path.as_os_str()));
     }
 
     fn decode(from: &mut ByteReader<'_>) -> Option<Plan> {
@@ -96,7 +98,13 @@ impl Plan {
             }
             _ => return None,
         };
-        plan.is_sound().then_some(plan)
+        let replaced = from.list()?;
+        let (pairs, rest) = replaced.as_chunks::<2>();
+        let pairs = pairs
+            .iter()
+            .map(|[source, target]| Replacement { source: source.into(), target: target.into() });
+        plan.replaced = pairs.collect();
+        (rest.is_empty() && plan.is_sound()).then_some(plan)
     }
 
     /// Sends this plan to a spare helper as the expected one. Returns false, and sends nothing, if
@@ -365,6 +373,10 @@ mod tests {
                 read_only: vec!["/w/.git/hooks".into()],
                 pinned: vec!["/w/.git".into()],
                 hidden: vec!["/w/.env".into()],
+                replaced: vec![Replacement {
+                    source: "/s/committed/1".into(),
+                    target: "/w/.env.test".into(),
+                }],
                 temporary: Some(TemporaryMount { source: "/s/tmp".into(), target: "/tmp".into() }),
                 network: false,
                 processes_max: 7,

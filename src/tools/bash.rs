@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::stat::fstat;
-use posse_actors::event::Event;
+use posse_actors::event::{Event, SandboxTier};
 use posse_actors::ports::{
     Access, Action, BackgroundScope, CallContext, Operation, OutputDelta, PermittedCall,
     PortFuture, Prepared, RunContext, Tool, ToolAnnotations, ToolError, ToolOutput, ToolSpec,
@@ -128,8 +128,20 @@ impl Tool for Bash {
     }
 
     fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
-        let prepared = prepare(&self.env, &self.sandbox, arguments);
-        Box::pin(std::future::ready(prepared))
+        let prepared = prepare(&self.env, &self.sandbox, arguments.clone());
+        let is_refused = |error: &ToolError| {
+            error.code == registries::CODE && self.sandbox.tier() == SandboxTier::Full
+        };
+        if !prepared.as_ref().is_err_and(is_refused) {
+            return Box::pin(std::future::ready(prepared));
+        }
+        // It may be a tracked file, about which a command decides only when it starts.
+        let (env, sandbox) = (Arc::clone(&self.env), Arc::clone(&self.sandbox));
+        Box::pin(async move {
+            let root = env.workspace.locate(".")?.absolute().to_owned();
+            let decided = sandbox.decide_tracked(root, &env.session_dir.join("tmp")).await;
+            decided.map_or(prepared, |()| prepare(&env, &sandbox, arguments))
+        })
     }
 
     fn stop_background(&self, what: &BackgroundScope) -> PortFuture<()> {

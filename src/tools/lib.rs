@@ -34,9 +34,10 @@ mod output;
 mod refusal;
 mod text;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use posse_actors::ports::{
@@ -44,7 +45,7 @@ use posse_actors::ports::{
 };
 use posse_base::threads;
 use posse_images::ImageLimits;
-use posse_sandbox::{Sandbox, ToolWrites};
+use posse_sandbox::{Sandbox, ToolWrites, TrackedSecret};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -90,6 +91,9 @@ pub struct ToolEnvironment {
     pub jobs: Arc<Jobs>,
     /// True if the user knows already that a command failed without network.
     pub told_offline: Arc<AtomicBool>,
+    /// Tracked secrets of which each agent knows, by the key of `CallContext::reader`, that its commands do
+    /// not see them as they are.
+    pub told_secrets: Arc<Mutex<BTreeSet<(String, TrackedSecret)>>>,
     /// Time limits of commands.
     pub timeouts: CommandTimeouts,
     /// Lookup of earlier outputs and messages of the session, for `read_file output:…`.
@@ -179,6 +183,7 @@ impl ToolEnvironment {
             budgets: Arc::default(),
             jobs: Arc::new(Jobs::new(JOBS_MAX)),
             told_offline: Arc::default(),
+            told_secrets: Arc::default(),
             timeouts: CommandTimeouts::default(),
             recall: stored_output::Recall::default(),
             written: ToolWrites::default(),

@@ -8,7 +8,7 @@ use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::context::ContextBudget;
 use posse_actors::conversation::SessionId;
 use posse_actors::delegation::{Delegation, Subagent};
-use posse_actors::event::SandboxTier;
+use posse_actors::event::{PromptOverrides, SandboxTier};
 use posse_actors::limits::Limits;
 use posse_actors::ports::{
     AnswerSource, JournalError, JournalStore, Policy, Ports, Provider, ProviderInfo, Thinking,
@@ -77,6 +77,8 @@ pub struct Setup<'a> {
     pub asking: AnswerSource,
     /// Use of the main agent: a conversation or a single task.
     pub used: AgentUse,
+    /// Texts of the user for the system prompt of the main agent.
+    pub prompt: &'a PromptOverrides,
     /// True if tools only describe their effects.
     pub dry_run: bool,
     /// Cassette that records model replies (`--record`). `None`: nothing is recorded.
@@ -145,7 +147,7 @@ pub(crate) fn assemble_in(
     let known: Vec<String> = specs.iter().map(|spec| spec.name.clone()).collect();
     let roster = known_agents(setup, &known, notices);
     let roster = roster.for_session(&settings.default_agent, setup.used, notices)?;
-    let agent = roster.choose(&settings.default_agent)?;
+    let agent = &roster.choose(&settings.default_agent)?.with_prompt(setup.prompt);
     let prompts = Prompts::read(setup, &space, model.info(), notices);
     let (toolbox, worktrees) = session_tools(kept, setup, &space, builtin, &prompts, &roster);
     let seen = specs.iter().filter(|spec| agent.tools.sees(spec));
@@ -153,13 +155,11 @@ pub(crate) fn assemble_in(
     names.extend(agent.sees_any_skill(&prompts.skills).then(|| SKILL_TOOL.to_owned()));
     let policy_settings = policy_settings(kept, setup, &space, &roster, model.info());
     let delegation =
-        delegation(&models, agent, &specs, &roster, &prompts, worktrees, &policy_settings);
-    let delegation = delegation?;
+        delegation(&models, agent, &specs, &roster, &prompts, worktrees, &policy_settings)?;
     let mut shown = names.clone();
     shown.extend(delegation.iter().flat_map(subagents::tools));
     let told = prompts.instructions.blocks.iter().map(|block| block.text.len()).sum();
-    let context = contexts::settings(settings, setup.environment, setup.cwd, told, wrap);
-    let context = context?;
+    let context = contexts::settings(settings, setup.environment, setup.cwd, told, wrap)?;
     let policy = rule_policy(setup, policy_settings)?;
     let mode = agent.first_mode(settings.permission_mode);
     notices.extend(policy.restriction(mode, &space.tier));
@@ -194,6 +194,7 @@ pub(crate) fn assemble_in(
         instructions: prompts.digest(agent, &roster, settings.multi_agent),
         price: Some(price),
         budget,
+        own_prompt: setup.prompt.clone(),
         delegation,
         context,
         ..SessionSettings::new(kept.id.clone(), setup.cwd.display().to_string(), agent.name.clone())
@@ -233,8 +234,7 @@ impl ConfinedWorkspace {
         let home = setup.environment.get("HOME").map(str::to_owned);
         env.commands = CommandReader::new(command_paths, command_programs, command_outputs, home);
         env.recall = stored_output::reader(&kept.journal, StateDir::new(setup.dirs.state.clone()));
-        let (sandbox, env) = (Arc::new(sandbox), Arc::new(env));
-        Ok(ConfinedWorkspace { roots, tier, masking, sandbox, env })
+        Ok(ConfinedWorkspace { roots, tier, masking, sandbox: sandbox.into(), env: env.into() })
     }
 
     /// True on the reduced tier if commands can read secret files or posse's folders below the
@@ -651,7 +651,7 @@ fn policy_settings(
         // From a flag or the user's own file: a project cannot set it.
         sandbox_off_given: sandbox.mode == "off",
         secrets_in_reach: space.may_expose_secrets(&kept.dir),
-        relocated: None,
+        ..PolicySettings::default()
     }
 }
 

@@ -99,8 +99,8 @@ fn change_of_the_permission_mode_decides_open_requests_and_later_calls() {
     client.wait_for("tool.failed");
     client.wait_for("agent.invocation.completed");
     client.close().assert_code(0);
-    let made = ["covered", "denied", "planned"].map(|name| machine.work(name).exists());
-    assert_eq!(made, [true, false, false], "{:#?}", server.tool_results());
+    let written = ["covered", "denied", "planned"].map(|name| machine.work(name).exists());
+    assert_eq!(written, [true, false, false], "{:#?}", server.tool_results());
     assert!(server.tool_results()[2].contains("permission mode: plan"));
     machine.verify();
 }

@@ -12,7 +12,10 @@ fn line_frontend_asks_and_answers() {
     let program = Path::new(env!("CARGO_BIN_EXE_posse")).with_file_name("examples/line_frontend");
     assert!(program.exists(), "missing example: cargo build --example line_frontend");
     for (answer, result) in [("y", "changed by bash"), ("n", "Denied")] {
-        let server = ModelServer::start(vec![runs("echo changed by bash"), says("It is done.")]);
+        let server = ModelServer::start(vec![
+            runs("touch made && echo changed by bash"),
+            says("It is done."),
+        ]);
         let machine = Machine::with(&server);
         let posse = machine.command::<&str>(&[]);
         let mut command = Command::new(&program);

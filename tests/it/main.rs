@@ -20,10 +20,14 @@ mod turns;
 mod agents;
 // Hand-offs from one agent to another.
 mod handoff;
+// Texts of the user for the system prompt.
+mod system_prompt;
 // Asked, allowed and denied actions.
 mod permission;
 // What needs a question in each permission mode.
 mod permission_modes;
+// Commands that only read.
+mod reading_commands;
 // Programs that are asked, and secrets that are hidden.
 mod hooks;
 // What outlives a session.
@@ -58,6 +62,8 @@ mod resume;
 mod writers;
 // Agents that each have a copy of them.
 mod worktree;
+// Files named like secrets that git tracks.
+mod tracked_secrets;
 // Many agents from the first question to the last cent.
 mod end_to_end;
 // The second front end of the documentation.

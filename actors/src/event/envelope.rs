@@ -182,6 +182,7 @@ mod tests {
             tier: SandboxTier::Full,
             permission_mode: None,
             instructions: String::new(),
+            prompt: crate::event::PromptOverrides::default(),
             forked_from: None,
             budget: crate::cost::Budget::default(),
         };

@@ -44,6 +44,43 @@ pub struct ResumedConfig {
     /// Limits that were set for this session only; limits of the configuration are not recorded.
     #[serde(default, skip_serializing_if = "Budget::is_unlimited")]
     pub budget: Budget,
+    /// Texts of the user for the system prompt of the main agent.
+    #[serde(default, skip_serializing_if = "PromptOverrides::is_empty")]
+    pub prompt: PromptOverrides,
+}
+
+/// Texts of the user that change the system prompt of the main agent of one session. A resumed
+/// session and a fork keep them unless the user gives others. An empty text counts as none.
+#[serde_with_macros::skip_serializing_none]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct PromptOverrides {
+    /// Text that replaces the instructions of the agent.
+    pub instructions: Option<String>,
+    /// Text that follows the instructions of the agent.
+    pub append: Option<String>,
+}
+
+impl PromptOverrides {
+    /// True if the system prompt is unchanged.
+    pub fn is_empty(&self) -> bool {
+        let blank = |text: &Option<String>| text.as_ref().is_none_or(String::is_empty);
+        blank(&self.instructions) && blank(&self.append)
+    }
+
+    /// These texts, and those of `earlier` where these have none. An empty text of these replaces
+    /// the earlier one, and the result has none.
+    #[must_use]
+    pub fn or(self, earlier: &PromptOverrides) -> PromptOverrides {
+        let either = |now: Option<String>, then: &Option<String>| {
+            now.or_else(|| then.clone()).filter(|text| !text.is_empty())
+        };
+        PromptOverrides {
+            instructions: either(self.instructions, &earlier.instructions),
+            append: either(self.append, &earlier.append),
+        }
+    }
 }
 
 /// Reason for the end of a background job.
@@ -173,4 +210,30 @@ pub struct ContextUse {
     pub calibrated: bool,
     /// Number of compactions of this history since the session was started or resumed.
     pub compactions: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(instructions: Option<&str>, append: Option<&str>) -> PromptOverrides {
+        let owned = |text: &str| text.to_owned();
+        PromptOverrides { instructions: instructions.map(owned), append: append.map(owned) }
+    }
+
+    #[test]
+    fn later_texts_replace_earlier_ones_one_by_one() {
+        let earlier = texts(Some("be a poet"), Some("rhyme"));
+        let table = [
+            (texts(None, None), texts(Some("be a poet"), Some("rhyme"))),
+            (texts(Some("be a clerk"), None), texts(Some("be a clerk"), Some("rhyme"))),
+            (texts(None, Some("be short")), texts(Some("be a poet"), Some("be short"))),
+            (texts(Some(""), None), texts(None, Some("rhyme"))),
+            (texts(Some(""), Some("")), texts(None, None)),
+        ];
+        for (now, expected) in table {
+            assert_eq!(now.clone().or(&earlier), expected, "{now:?}");
+        }
+        assert!(texts(None, Some("")).is_empty() && !earlier.is_empty());
+    }
 }

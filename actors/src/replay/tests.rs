@@ -297,6 +297,7 @@ fn separates_invocations() {
                 permission_mode: None,
                 instructions: String::new(),
                 budget: Budget::default(),
+                prompt: PromptOverrides::default(),
                 forked_from: None,
             },
         )

@@ -7,7 +7,7 @@ use crate::context::ContextSettings;
 use crate::conversation::{Message, SessionId, Usage};
 use crate::cost::{Budget, PriceLookup};
 use crate::delegation::Delegation;
-use crate::event::{Event, PermissionMode, SandboxTier, SessionEndReason};
+use crate::event::{Event, PermissionMode, PromptOverrides, SandboxTier, SessionEndReason};
 use crate::ledger::Accounts;
 use crate::limits::Limits;
 use crate::outcome::Ending;
@@ -58,6 +58,8 @@ pub struct SessionSettings {
     /// Limits that were set for this session only, for the record; limits of the configuration are
     /// not recorded.
     pub own_budget: Budget,
+    /// Texts of the user that `system_prompt` contains, for the record.
+    pub own_prompt: PromptOverrides,
     /// Spending before the start, for a new session or a fork. Not used for a resumed session,
     /// whose spending is read from its journal.
     pub accounts: Accounts,
@@ -99,6 +101,7 @@ impl SessionSettings {
             price: None,
             budget: Budget::default(),
             own_budget: Budget::default(),
+            own_prompt: PromptOverrides::default(),
             accounts: Accounts::default(),
             noted: Vec::new(),
             delegation: None,

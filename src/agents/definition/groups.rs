@@ -52,12 +52,11 @@ const FIELDS: [&str; 7] =
     ["enabled", "limits", "prompt", "provider", "temperature", "thinking", "tools"];
 
 /// Fields of a use in other programs, each with its counterpart.
-const COUNTERPARTS: [(&str, &str); 9] = [
+const COUNTERPARTS: [(&str, &str); 8] = [
     ("allowedAgents", "set delegation.allowedAgents of the agent"),
     ("autoLoadSkills", "name the skill in prompt.append"),
     ("disallowedTools", "set disallowedTools of the agent"),
     ("mcpServers", "this version has no MCP servers"),
-    ("model", "name a profile of `providers`: provider: { profile: NAME }"),
     ("permissions", "set permissions of the agent"),
     ("reasoning", "set thinking"),
     ("skills", "set skills of the agent"),
@@ -110,7 +109,18 @@ impl<'a> DefinitionReader<'a> {
                 self.error(&path, format!("{path} is not known"), counterpart);
             }
         }
-        let of_others = COUNTERPARTS.iter().map(|(field, _)| *field);
+        if fields.contains_key("model") {
+            let path = group.at("model");
+            let counterpart = match paths.used {
+                AgentUse::Subagent => "name a profile of `providers`: provider: { profile: NAME }",
+                AgentUse::Chat | AgentUse::Task => {
+                    "leave it out: the main agent has the model of the session, which `model` in \
+                     the configuration or --model selects"
+                }
+            };
+            self.error(&path, format!("{path} is not known"), counterpart);
+        }
+        let of_others = COUNTERPARTS.iter().map(|(field, _)| *field).chain(["model"]);
         self.only(&group, &FIELDS.into_iter().chain(of_others).collect::<Vec<_>>());
         let limits = self.nested(&group, "limits", paths.limits);
         self.only(&limits, &["maxDurationSeconds", "maxTurns"]);

@@ -4,6 +4,7 @@ use posse_base::failure::ErrorCode;
 use std::fs;
 
 use serde_json::json;
+use strum::VariantArray as _;
 
 use super::*;
 use crate::{AgentDecision, AgentMode, Cost, ToolSelection};
@@ -344,5 +345,30 @@ fn wrong_fields_of_a_use_name_their_counterparts() {
         "modes.daemon is not known",
     ] {
         assert!(refused.contains(part), "{part}: {refused}");
+    }
+    for (used, fix) in [
+        ("chat", "leave it out: the main agent has the model of the session"),
+        ("task", "leave it out: the main agent has the model of the session"),
+        ("subagent", "provider: { profile: NAME }"),
+    ] {
+        let text =
+            format!("---\ndescription: d\ntools: []\nmodes:\n  {used}: {{ model: m }}\n---\nDo.");
+        let folders = RosterFolders::new().file("user/audit.md", &text);
+        let loaded = folders.load();
+        let fixes: Vec<_> = loaded.refused().filter_map(|failure| failure.fix.clone()).collect();
+        assert!(fixes.iter().any(|given| given.contains(fix)), "{used}: {fixes:?}");
+    }
+}
+
+#[test]
+fn use_without_settings_has_those_of_the_definition() {
+    let text = "---\ndescription: d\nmode: all\ntools: [grep]\nthinking: low\nprovider: { profile: fast }\nmodes:\n  chat: {}\n  task: { provider: {} }\n  subagent:\n---\nDo.";
+    let folders = RosterFolders::new().file("user/audit.md", text);
+    let roster = folders.load();
+    let audit = roster.find("audit").unwrap();
+    for used in AgentUse::VARIANTS {
+        let seen = audit.for_use(*used).unwrap().agent;
+        assert_eq!(seen.profile.as_deref(), Some("fast"), "{used:?}");
+        assert_eq!((&seen.tools, seen.thinking), (&audit.tools, audit.thinking), "{used:?}");
     }
 }

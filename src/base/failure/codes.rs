@@ -107,6 +107,7 @@ error_codes! {
     CommandLineInvalid = "CLI013", "2", "The command line is invalid in another way.", "see the message and `posse --help`";
     HelpTopicUnknown = "CLI015", "2", "There is no help about this word.", "choose one of `posse help`";
     SkillNeedsPrompt = "CLI016", "2", "`--skill` requires a prompt.", "say what is to be done";
+    SystemPromptUnusable = "CLI017", "2", "The text or file of `--system-prompt` or `--append-system-prompt` is not usable.", "give UTF-8 text within the limit";
     DemoUnwritable = "DEM001", "1", "The sample repository of the demo cannot be written.", "set `TMPDIR` to a writable folder";
     DoctorOutput = "DOC001", "1", "The output of the doctor cannot be written.", "check where standard output leads";
     EditorFailed = "EDR001", "1", "The editor cannot be used.", "set `VISUAL` or `EDITOR`";

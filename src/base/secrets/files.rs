@@ -133,6 +133,12 @@ impl SecretFiles {
         !is_other
     }
 
+    /// Ends the registration of the file `id`, whose content is no secret. Under its name it is
+    /// registered again when it changes.
+    pub fn forget(&self, id: FileId) {
+        self.write().files.remove(&id);
+    }
+
     /// True if a secret folder is registered.
     pub fn has_folders(&self) -> bool {
         self.read().files.values().any(|file| file.is_folder)

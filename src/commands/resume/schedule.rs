@@ -66,6 +66,10 @@ fn flags(args: &RunArgs, loaded: &Loaded, (profile, named): (&str, &str)) -> Vec
     let AgentFlags {
         // In the record.
         images: _,
+        system_prompt: _,
+        system_prompt_file: _,
+        append_system_prompt: _,
+        append_system_prompt_file: _,
         agent,
         provider,
         model,

@@ -42,6 +42,7 @@ fn events() -> Vec<Event> {
             permission_mode: None,
             instructions: String::new(),
             budget: posse_actors::cost::Budget::default(),
+            prompt: posse_actors::event::PromptOverrides::default(),
             forked_from: None,
         },
         Event::UserMessage {

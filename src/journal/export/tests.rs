@@ -71,6 +71,7 @@ fn session(text: &str) -> Vec<Event> {
             permission_mode: None,
             instructions: String::new(),
             budget: posse_actors::cost::Budget::default(),
+            prompt: posse_actors::event::PromptOverrides::default(),
             forked_from: None,
         },
         Event::UserMessage { content: content(), message_id: None },

@@ -108,6 +108,7 @@ fn rules_and_grants_apply_equally_in_the_worktree() {
         (runs("rm -rf x", COPY), "ask"),
         (runs(&format!("cat {COPY}/a && git log"), COPY), "allow"),
         (runs("cat /w/a", COPY), "ask"),
+        (runs("cat /w/a && git log", COPY), "ask"),
     ] {
         let verdict = word(&judge(&policy, "build/worker", &grants, &action));
         assert!(verdict.starts_with(expected), "{action:?}: {verdict}");

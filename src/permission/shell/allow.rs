@@ -8,7 +8,7 @@ use crate::shell::Names;
 use crate::shell::danger::CommandLocation;
 use crate::shell::folders::Folders;
 use crate::shell::links;
-use crate::shell::options::{creates, only_reads, spec_for};
+use crate::shell::options::{Reading, creates, spec_for};
 use crate::shell::outline::{Flaw, Outline, Redirect, Scope, ShellEvent, SimpleCommand};
 use crate::shell::sensitive::{is_sensitive, may_be_sensitive, selects_sensitive};
 use crate::shell::word::{
@@ -62,19 +62,12 @@ pub(crate) struct PlainCommand {
     pub(crate) named: usize,
     /// True if all words are literal.
     pub(crate) literal: bool,
-    /// Effect of the command, for permission modes.
-    pub(crate) effect: PartEffect,
-}
-
-/// Effect of a simple command, as permission modes distinguish effects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PartEffect {
-    /// It only reads.
-    Reads,
-    /// It only creates, copies or moves files inside the workspace.
-    Files,
-    /// Anything else.
-    Other,
+    /// Effect of the command. [`Reading::No`] unless the tables know all its words and
+    /// `barred` is `None`.
+    pub(crate) reading: Reading,
+    /// True if the command only creates, copies or moves files inside the workspace, and `barred`
+    /// is `None`.
+    pub(crate) creates: bool,
 }
 
 /// Folders and links against which the paths of a command are checked.
@@ -150,7 +143,10 @@ pub(crate) fn parts(outline: &Outline, ground: Ground<'_>) -> Vec<PlainCommand> 
                 part(command, Ground { place, ..ground })
             });
             // All of them have the same words; the strictest judgement counts.
-            parts.extend(judged.max_by_key(|part| (part.barred.is_some(), part.acts.is_some())));
+            parts.extend(judged.max_by_key(|part| {
+                let reads = part.reading == Reading::No;
+                (part.barred.is_some(), part.acts.is_some(), reads, !part.creates)
+            }));
         }
         folders.step(event, outline, |target, folder| {
             links::leads_elsewhere(target, folder, ground.links)
@@ -162,20 +158,25 @@ pub(crate) fn parts(outline: &Outline, ground: Ground<'_>) -> Vec<PlainCommand> 
 fn part(command: &SimpleCommand, ground: Ground<'_>) -> PlainCommand {
     let words = transparent(&command.words);
     let literals: Vec<&str> = words.iter().map_while(Word::literal).collect();
-    let spec = spec_for(&literals);
+    let found = spec_for(&literals).map(|found| {
+        let rest = words.get(found.spec.words.len()..).unwrap_or_default();
+        (found, found.spec.judge(rest, ground).err())
+    });
+    // A table that only finds reading commands says nothing about others.
+    let found = found.filter(|(found, acts)| found.decides || acts.is_none());
+    let (spec, acts) = found.map_or((None, None), |(found, acts)| (Some(found.spec), acts));
     let mut barred = grant_obstacle(command, &words, ground);
     let named = spec.map_or(1, |spec| spec.words.len());
     if words.iter().take(named).any(|word| !word.is_evenly_quoted()) {
         barred.get_or_insert_with(|| "its name is not written plainly".to_owned());
     }
-    let rest = words.get(named..).unwrap_or_default();
-    let acts = spec.and_then(|spec| spec.judge(rest, ground).err());
-    let effect = match spec {
-        _ if barred.is_some() || acts.is_some() => PartEffect::Other,
-        Some(spec) if only_reads(spec) => PartEffect::Reads,
-        None if changes_folder_inside(&words, ground) => PartEffect::Reads,
-        None if creates(&words, ground) => PartEffect::Files,
-        _ => PartEffect::Other,
+    let creates = spec.is_none() && barred.is_none() && creates(&words, ground);
+    let reading = match spec {
+        _ if barred.is_some() || acts.is_some() => Reading::No,
+        Some(spec) => spec.reading(),
+        None if is_plain_cd(&words, ground) => Reading::Plain,
+        None if reads_other_repository(&words, ground) => Reading::Configured,
+        None => Reading::No,
     };
     PlainCommand {
         literal: literals.len() == words.len(),
@@ -184,17 +185,50 @@ fn part(command: &SimpleCommand, ground: Ground<'_>) -> PlainCommand {
         acts,
         known: spec.is_some(),
         named,
-        effect,
+        reading,
+        creates,
     }
 }
 
 /// True for `cd FOLDER` with a literal folder of the workspace.
-fn changes_folder_inside(words: &[Word], ground: Ground<'_>) -> bool {
-    let [name, folder] = words else { return false };
-    let is_folder = |text: &str| !text.starts_with('-') && is_inside(text, ground);
-    name.literal() == Some("cd")
-        && folder.literal().is_some_and(is_folder)
+fn is_plain_cd(words: &[Word], ground: Ground<'_>) -> bool {
+    let [program, folder] = words else { return false };
+    let is_folder = |text: &str| {
+        !text.starts_with(['-', '+', '~']) && links::check(text, false, ground).is_ok()
+    };
+    program.literal() == Some("cd")
+        && folder.literal().is_some_and(|text| !text.is_empty() && is_folder(text))
         && path(folder, PathAccess::Content, ground).is_ok()
+}
+
+/// Options of git with a file that is read. Links in it are resolved in the working directory of the
+/// shell, which is another one with `git -C`.
+const GIT_FILE_OPTIONS: [&str; 8] =
+    ["--contents", "--exclude-from", "--ignore-revs-file", "--no-index", "-O", "-S", "-X", "-f"];
+
+/// True for `git -C FOLDER` with a literal folder of the workspace and a command that only reads.
+fn reads_other_repository(words: &[Word], ground: Ground<'_>) -> bool {
+    let [program, option, folder, rest @ ..] = words else { return false };
+    let is_git = program.literal() == Some("git") && option.literal() == Some("-C");
+    let is_plain = option.is_written_plainly() && folder.is_written_plainly();
+    let Some(text) = folder.literal().filter(|_| is_git && is_plain) else { return false };
+    if text.starts_with(['-', '~']) || path(folder, PathAccess::Content, ground).is_err() {
+        return false;
+    }
+    let Some(cwd) = resolve(text, ground.place.cwd) else { return false };
+    let place = CommandLocation { cwd: Some(&cwd), ..ground.place };
+    let words: Vec<Word> = std::iter::once(program).chain(rest).cloned().collect();
+    let literals: Vec<&str> = words.iter().map_while(Word::literal).collect();
+    let reads_file =
+        |word: &Word| GIT_FILE_OPTIONS.iter().any(|option| word.text.starts_with(option));
+    let Some(found) = spec_for(&literals).filter(|_| !rest.iter().any(reads_file)) else {
+        return false;
+    };
+    let rest = words.get(found.spec.words.len()..).unwrap_or_default();
+    found.spec.reading() == Reading::Configured
+        && literals.len() == words.len()
+        && words.iter().take(found.spec.words.len()).all(Word::is_evenly_quoted)
+        && found.spec.judge(rest, Ground { place, ..ground }).is_ok()
 }
 
 /// Removes `timeout TIME`, `nice -n LEVEL` and `--no-pager` of git, which do not change the

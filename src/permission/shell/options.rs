@@ -6,21 +6,28 @@
 //! file, load code or change the target are omitted on purpose; comments name them.
 
 mod creating;
+mod facts;
 mod files;
 mod find;
 mod git;
+mod git_lists;
 mod projects;
+mod scripts;
 mod search;
 mod table;
+mod text;
 mod values;
+mod versions;
 
 use std::borrow::Cow;
 
+use crate::shell::Names;
 use crate::shell::allow::{self, Ground, PathAccess};
 use crate::shell::links::ATTACHED_MAX;
 use crate::shell::sensitive::selects_hidden;
 use crate::shell::word::{Word, braces, is_reserved, shown};
 
+use scripts::ScriptLanguage;
 use table::{OptionKind, lookup};
 use values::OptionValue;
 
@@ -45,6 +52,31 @@ pub(crate) struct Spec {
     /// Options and operands after `--`. `None`: the words after `--` are operands, even if they
     /// begin with `-`.
     after: Option<&'static Spec>,
+    /// Maximum number of operands. A program that writes its second operand has 1. With a maximum,
+    /// operands must be literal.
+    operands_max: Option<usize>,
+    /// True if every word after the first operand is an operand, as for `awk`.
+    options_first: bool,
+    /// Effect of the program with known options and operands.
+    reading: Reading,
+}
+
+/// Effect of a command whose words are all known to be harmless.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// The command does more than read, such as building a project: it needs a grant.
+    #[default]
+    No,
+    /// The command reads, and may write a file of the project that is out of date, such as
+    /// `Cargo.lock`. Without a grant it runs only in a sandbox that is read-only and has no network.
+    Confined,
+    /// The command only reads, but the settings of a project or repository can make it run a
+    /// program: git has `core.fsmonitor`, `diff.external` and `textconv`, cargo `build.rustc`,
+    /// rustup the path of a toolchain, yarn `yarnPath`. Without a grant it runs in a sandbox that is
+    /// read-only and has no network, or beside a command that runs code of the project anyway.
+    Configured,
+    /// The command only reads, and runs no other program.
+    Plain,
 }
 
 /// Syntax of the options of a program.
@@ -67,20 +99,38 @@ enum Operands {
     Nothing,
     /// Files and folders.
     Paths(PathAccess),
+    /// Files, and folders of which all files are read, hidden ones included.
+    Folders,
     /// Versions of git, or files of the workspace.
     Versions,
     /// Literal words with any text.
     Data,
     /// A pattern first, then files of the workspace.
     Pattern,
+    /// A pattern first, then versions of git or files of the workspace.
+    PatternVersions,
     /// Start folders and an expression of `find`.
     Expression,
+    /// A test of `test`, of one file or text.
+    Test,
+    /// A script that only computes and prints, then files of the workspace.
+    Script(ScriptLanguage),
+    /// Formats of `date`, which begin with `+`. Any other operand sets the clock.
+    Formats,
+    /// Keys of git's settings whose values hold no secret.
+    GitKeys,
+    /// Words of this list.
+    Listed(Names),
+    /// Literal words with any text. The program has no options but those that change its output.
+    Words,
 }
 
 /// Operands that are files, whose content is read.
 const FILES: Operands = Operands::Paths(PathAccess::Content);
 /// Operands that are files and folders, of which only the names and metadata are shown.
 const NAMES: Operands = Operands::Paths(PathAccess::Names);
+/// Operands that are folders, of which the names and metadata of everything below are shown.
+const TREES: Operands = Operands::Paths(PathAccess::Tree);
 
 const fn spec(
     words: &'static [&'static str],
@@ -96,24 +146,60 @@ const fn spec(
         numbers: false,
         inert: false,
         after: None,
+        operands_max: None,
+        options_first: false,
+        reading: Reading::No,
     }
 }
 
-/// Returns the most specific entry for a command. `None` if the table does not contain it.
-pub(crate) fn spec_for(words: &[&str]) -> Option<&'static Spec> {
-    let tables = [git::SPECS, projects::SPECS, files::SPECS, search::SPECS];
-    let all = tables.into_iter().flatten();
-    all.filter(|spec| words.starts_with(spec.words)).max_by_key(|spec| spec.words.len())
+/// A program that only reads ([`Reading::Plain`]).
+const fn reads(
+    words: &'static [&'static str],
+    operands: Operands,
+    options: &'static [&'static str],
+) -> Spec {
+    Spec { reading: Reading::Plain, ..spec(words, operands, options) }
 }
 
-/// True if the program of `spec`, with its harmless options and operands, only reads.
-pub(crate) fn only_reads(spec: &'static Spec) -> bool {
-    let is_in = |table: &'static [Spec]| table.iter().any(|one| std::ptr::eq(one, spec));
-    is_in(files::SPECS)
-        || is_in(search::SPECS)
-        || (is_in(git::SPECS) && spec.words != ["git", "add"])
-        || spec.words.last() == Some(&"--version")
-        || spec.words == ["cargo", "tree"]
+/// A program that reads, and may write a file of the project ([`Reading::Confined`]).
+const fn confined(
+    words: &'static [&'static str],
+    operands: Operands,
+    options: &'static [&'static str],
+) -> Spec {
+    Spec { reading: Reading::Confined, ..spec(words, operands, options) }
+}
+
+/// A program that only reads, and may run what the project configures ([`Reading::Configured`]).
+const fn configured(
+    words: &'static [&'static str],
+    operands: Operands,
+    options: &'static [&'static str],
+) -> Spec {
+    Spec { reading: Reading::Configured, ..spec(words, operands, options) }
+}
+
+/// Entry of a table for a command.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FoundSpec {
+    /// The entry.
+    pub(crate) spec: &'static Spec,
+    /// True if the table decides about all words: a command with other words needs a permission
+    /// request each time. False if it only finds commands that read: one with other words is
+    /// judged like that of an unknown program, which grants and rules can allow.
+    pub(crate) decides: bool,
+}
+
+/// Returns the most specific entry for a command. `None` if the tables do not contain it.
+pub(crate) fn spec_for(words: &[&str]) -> Option<FoundSpec> {
+    let deciding = [git::SPECS, projects::SPECS, files::SPECS, search::SPECS];
+    let reading = [git_lists::SPECS, text::SPECS, facts::SPECS, versions::SPECS];
+    let found = |tables: [&'static [Spec]; 4], decides| {
+        let all = tables.into_iter().flatten();
+        all.filter(|spec| words.starts_with(spec.words))
+            .map(move |spec| FoundSpec { spec, decides })
+    };
+    found(deciding, true).chain(found(reading, false)).max_by_key(|found| found.spec.words.len())
 }
 
 /// Checks that `words` are a program that creates, copies or moves files, with known options, and
@@ -141,6 +227,9 @@ struct GivenOption<'w> {
     name: &'static str,
     kind: OptionKind,
     value: Option<Cow<'w, str>>,
+    /// True if the value is a word of its own behind an operand. Implementations that read no
+    /// options there take it for a file.
+    may_be_operand: bool,
 }
 
 /// Arguments of a command, divided into options and operands.
@@ -165,7 +254,9 @@ impl Arguments<'_> {
             matches!(kind, OptionKind::NoPattern)
                 || matches!(
                     kind,
-                    OptionKind::Value(OptionValue::Pattern | OptionValue::PatternFile)
+                    OptionKind::Value(
+                        OptionValue::Pattern | OptionValue::PatternFile | OptionValue::SedScript
+                    )
                 )
         };
         self.options.iter().any(|option| gives(option.kind))
@@ -182,11 +273,24 @@ impl Arguments<'_> {
 }
 
 impl Spec {
+    /// Effect of the command, if [`Spec::judge`] accepts its words.
+    pub(crate) fn reading(&self) -> Reading {
+        self.reading
+    }
+
     /// Checks that all of `words`, which follow program and subcommand, are known to be harmless in
     /// `ground`. Fails with the reason.
     pub(crate) fn judge(&self, words: &[Word], ground: Ground<'_>) -> Result<(), String> {
         if self.operands == Operands::Expression {
             return find::judge(words, ground);
+        }
+        if self.operands == Operands::Words {
+            let unknown = words.iter().any(|word| word.literal().is_none());
+            let why = || "part of it is known only when it runs".to_owned();
+            return if unknown { Err(why()) } else { Ok(()) };
+        }
+        if self.operands == Operands::Test {
+            return facts::judge_test(words, ground);
         }
         let arguments = self.read(words)?;
         for option in &arguments.options {
@@ -196,19 +300,27 @@ impl Spec {
         if arguments.options.iter().filter(again).count() > 1 {
             return Err("the option -u, given twice, shows hidden files".to_owned());
         }
-        let recursive = arguments.has(OptionKind::Recursive);
+        self.check_number(&arguments)?;
+        let recursive = arguments.has(OptionKind::Recursive) || self.operands == Operands::Folders;
         if recursive && arguments.has(OptionKind::Follows) {
             return Err("it follows links in folders".to_owned());
         }
-        let first = usize::from(self.operands == Operands::Pattern && !arguments.has_pattern());
+        let leads = matches!(
+            self.operands,
+            Operands::Pattern | Operands::PatternVersions | Operands::Script(_)
+        );
+        let first = usize::from(leads && !arguments.has_pattern());
         for (index, word) in arguments.operands.iter().enumerate() {
             if word.literal().is_none() && index < arguments.before && !self.inert {
                 check_beginning(word)?;
             }
             if index >= first {
                 self.operand(word, recursive, ground)?;
-            } else if word.literal().is_none() {
-                return Err("its pattern is known only when it runs".to_owned());
+            } else {
+                let text = word.literal().ok_or("its pattern is known only when it runs")?;
+                if let Operands::Script(language) = self.operands {
+                    language.check(text)?;
+                }
             }
         }
         if recursive && self.operands != NAMES {
@@ -220,6 +332,18 @@ impl Spec {
         }
     }
 
+    /// Checks the number of operands. Fails with the reason.
+    fn check_number(&self, arguments: &Arguments<'_>) -> Result<(), String> {
+        let Some(max) = self.operands_max else { return Ok(()) };
+        if arguments.operands.iter().any(|word| word.literal().is_none()) {
+            return Err("the number of its operands is known only when it runs".to_owned());
+        }
+        match arguments.operands.get(max) {
+            Some(word) => Err(format!("the operand {} may be changed", shown(&word.text))),
+            None => Ok(()),
+        }
+    }
+
     /// Divides `words` into options and operands. Fails with the reason if an option is not known.
     fn read<'w>(&self, words: &'w [Word]) -> Result<Arguments<'w>, String> {
         let mut arguments = Arguments::default();
@@ -227,6 +351,9 @@ impl Spec {
         while let Some((word, rest)) = words.split_first() {
             words = rest;
             let text = word.literal();
+            if self.options_first && !arguments.operands.is_empty() && word.text.starts_with('-') {
+                return Err(format!("{} may be an operand", shown(&word.text)));
+            }
             if self.style == OptionSyntax::Argparse && word.text.starts_with('@') {
                 return Err(format!("{} is a file of options", shown(&word.text)));
             }
@@ -279,7 +406,7 @@ impl Spec {
             if !kind.takes_value() {
                 return Err(unknown());
             }
-            arguments.options.push(GivenOption { name, kind, value: Some(Cow::Borrowed(value)) });
+            arguments.options.push(GivenOption::new(name, kind, Some(Cow::Borrowed(value))));
             return Ok(rest);
         }
         for (at, letter) in text.char_indices().skip(1) {
@@ -292,17 +419,13 @@ impl Spec {
                 if kind.is_path() && at > ATTACHED_MAX {
                     return Err(format!("the file in {text} is not recognised"));
                 }
-                arguments.options.push(GivenOption {
-                    name,
-                    kind,
-                    value: Some(Cow::Borrowed(value)),
-                });
+                arguments.options.push(GivenOption::new(name, kind, Some(Cow::Borrowed(value))));
                 return Ok(rest);
             }
             if matches!(kind, OptionKind::Value(_)) {
                 return self.long(name, kind, rest, arguments);
             }
-            arguments.options.push(GivenOption { name, kind, value: None });
+            arguments.options.push(GivenOption::new(name, kind, None));
         }
         Ok(rest)
     }
@@ -316,7 +439,7 @@ impl Spec {
         arguments: &mut Arguments<'w>,
     ) -> Result<&'w [Word], String> {
         if !matches!(kind, OptionKind::Value(_)) {
-            arguments.options.push(GivenOption { name, kind, value: None });
+            arguments.options.push(GivenOption::new(name, kind, None));
             return Ok(rest);
         }
         let unknown = || format!("the value of {name} is known only when it runs");
@@ -326,7 +449,11 @@ impl Spec {
         if is_option || (self.style == OptionSyntax::Argparse && value.starts_with('@')) {
             return Err(format!("the value {value} of {name} may be an option"));
         }
-        arguments.options.push(GivenOption { name, kind, value: Some(Cow::Borrowed(value)) });
+        let may_be_operand = self.reading == Reading::Plain && !arguments.operands.is_empty();
+        let value = Some(Cow::Borrowed(value));
+        arguments
+            .options
+            .push(GivenOption { may_be_operand, ..GivenOption::new(name, kind, value) });
         Ok(rest)
     }
 
@@ -348,7 +475,7 @@ impl Spec {
                     if ends || !value.chars().any(is_reserved) => {}
                 _ => return Err(unknown()),
             }
-            arguments.options.push(GivenOption { name, kind, value: Some(shown(value).into()) });
+            arguments.options.push(GivenOption::new(name, kind, Some(shown(value).into())));
         }
         Ok(())
     }
@@ -365,10 +492,24 @@ impl Spec {
                 Err(format!("`{text}` is more than what is known of it"))
             }
             (Operands::Data, Some(_)) => Ok(()),
-            (Operands::Nothing | Operands::Data | Operands::Expression, _) => {
-                Err("part of it is known only when it runs".to_owned())
+            (Operands::Formats, Some(text)) if text.starts_with('+') => Ok(()),
+            (Operands::Listed(known), Some(text)) if known.has(text) => Ok(()),
+            (Operands::GitKeys, Some(text)) if git_lists::is_open_key(text) => Ok(()),
+            (Operands::Formats | Operands::Listed(_) | Operands::GitKeys, Some(text)) => {
+                Err(format!("the operand {text} is not known to be harmless"))
             }
-            (Operands::Versions, _) if !recursive => {
+            (
+                Operands::Nothing
+                | Operands::Data
+                | Operands::Expression
+                | Operands::Test
+                | Operands::Formats
+                | Operands::Listed(_)
+                | Operands::GitKeys
+                | Operands::Words,
+                _,
+            ) => Err("part of it is known only when it runs".to_owned()),
+            (Operands::Versions | Operands::PatternVersions, _) if !recursive => {
                 braces(&word.text).iter().try_for_each(|text| {
                     if text.chars().any(is_reserved) {
                         allow::path_text(text, PathAccess::Content, ground)
@@ -429,10 +570,17 @@ impl Spec {
     }
 }
 
-impl GivenOption<'_> {
+impl<'w> GivenOption<'w> {
+    fn new(name: &'static str, kind: OptionKind, value: Option<Cow<'w, str>>) -> GivenOption<'w> {
+        GivenOption { name, kind, value, may_be_operand: false }
+    }
+
     fn check(&self, ground: Ground<'_>) -> Result<(), String> {
         match (self.kind, &self.value) {
             (OptionKind::Value(kind) | OptionKind::Optional(kind), Some(value)) => {
+                if self.may_be_operand {
+                    allow::path_text(value, PathAccess::Content, ground)?;
+                }
                 kind.check(self.name, value, ground)
             }
             _ => Ok(()),

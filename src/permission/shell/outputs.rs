@@ -66,7 +66,7 @@ fn names(command: &SimpleCommand) -> Vec<ReplacedFile> {
     let words: Vec<&str> = command.words.iter().map_while(Word::literal).collect();
     // Behind wrappers, the program is one of the next words.
     let program = |word: &&str| TO_LAST.has(base(word)) || base(word) == "tee";
-    let Some(at) = words.iter().position(|word| program(&word)) else { return names };
+    let Some(at) = words.iter().position(program) else { return names };
     let (name, rest) = (base(words[at]), &words[at + 1..]);
     let has = |letter: char, long: &str| {
         rest.iter().any(|word| {
@@ -90,9 +90,10 @@ fn names(command: &SimpleCommand) -> Vec<ReplacedFile> {
     }
     // With `-t DIR`, the folder is one of the operands, or the value of an option.
     let valued = rest.iter().filter_map(|word| word.strip_prefix("--target-directory="));
-    let folders: Vec<&str> = match has('t', "--target-directory") {
-        true => operands.clone(),
-        false => operands.last().copied().into_iter().chain(valued).collect(),
+    let folders: Vec<&str> = if has('t', "--target-directory") {
+        operands.clone()
+    } else {
+        operands.last().copied().into_iter().chain(valued).collect()
     };
     for folder in folders {
         names.push(whole(folder));
@@ -130,7 +131,7 @@ mod tests {
             assert_eq!(found.join(" "), expected, "{command}");
         }
         assert!(paths("cp -r a b", "/w", "/home/u").contains(&"/w/b/a/.".to_owned()));
-        let many: String = (0..300).map(|n| format!("echo > f{n}\n")).collect();
-        assert_eq!(paths(&many, "/w", "/home/u"), ["/"]);
+        let many: Vec<String> = (0..300).map(|n| format!("echo > f{n}")).collect();
+        assert_eq!(paths(&many.join("\n"), "/w", "/home/u"), ["/"]);
     }
 }

@@ -23,35 +23,39 @@ pub(crate) fn assert_valid(check: fn(&Value) -> ValidationResult, body: &[u8]) {
     }
 }
 
-/// Maximum number of bodies that a test process records per protocol.
-const RECORDED_MAX: usize = 3000;
+/// Maximum number of bodies per protocol that a test process records of requests that only a
+/// validator here has seen. Property tests make any number of them.
+const VALIDATED_MAX: usize = 3000;
 
 /// Appends `request` to `<protocol>-<process id>.jsonl` in the folder that the environment variable
 /// `POSSE_REQUEST_BODIES` names, for `tests/conformance/sdk_types.py`. Does nothing without the
-/// variable, and after [`RECORDED_MAX`] bodies.
+/// variable.
 pub(crate) fn record(protocol: &'static str, request: &Value) {
-    static RECORDED: Mutex<BTreeMap<&str, usize>> = Mutex::new(BTreeMap::new());
+    static WRITING: Mutex<()> = Mutex::new(());
     let Some(folder) = std::env::var_os("POSSE_REQUEST_BODIES") else { return };
-    let mut recorded = RECORDED.lock().unwrap();
-    let count = recorded.entry(protocol).or_default();
-    if *count == RECORDED_MAX {
-        return;
-    }
-    *count += 1;
+    let _one_at_a_time = WRITING.lock().unwrap();
     let file = Path::new(&folder).join(format!("{protocol}-{}.jsonl", std::process::id()));
     let mut file = OpenOptions::new().create(true).append(true).open(file).unwrap();
-    // One write per line, below the lock.
     file.write_all(format!("{request}\n").as_bytes()).unwrap();
 }
 
-/// Result of `check`. Records a request that it accepts.
+/// Result of `check`. Records the first [`VALIDATED_MAX`] requests that it accepts.
 fn recorded(
     protocol: &'static str,
     request: &Value,
     check: fn(&Value) -> ValidationResult,
 ) -> ValidationResult {
+    static COUNTS: Mutex<BTreeMap<&str, usize>> = Mutex::new(BTreeMap::new());
     check(request)?;
-    record(protocol, request);
+    let count = {
+        let mut counts = COUNTS.lock().unwrap();
+        let count = counts.entry(protocol).or_default();
+        *count += 1;
+        *count
+    };
+    if count <= VALIDATED_MAX {
+        record(protocol, request);
+    }
     Ok(())
 }
 

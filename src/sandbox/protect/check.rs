@@ -1,7 +1,7 @@
 //! Finds the effects of a command on protected names, and restores, moves aside, cleans or reports
 //! them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -11,12 +11,15 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use nix::fcntl::openat;
 use nix::sys::stat::Mode;
-use posse_base::paths::normalise;
 use posse_base::protected;
 
 use crate::protect::exemptions::Lifted;
 use crate::protect::gitconfig;
+use crate::protect::harmless;
+use crate::protect::index::{self, IndexPaths};
+use crate::protect::new_worktrees;
 use crate::protect::place::{self, FOLDER, Identity, PlaceKind, Stat};
+use crate::protect::references;
 use crate::protect::scan::{ProtectedItem, ScanBounds, Sort};
 use crate::protect::state::{self, State};
 use crate::protect::tool_writes::Log;
@@ -28,7 +31,11 @@ use crate::protect::{
 /// Maximum number of rounds of a check. A round follows if the previous one changed something,
 /// because processes may still be running. The first one is repeated with enlarged scan limits if
 /// its scan is incomplete and the one before the command was complete.
-const ROUNDS_MAX: usize = 4;
+const ROUNDS_MAX: usize = 8;
+
+/// Maximum number of times that a check moves repositories back and scans again. A moved repository
+/// may contain others, whose places are known only after the scan.
+const MOVES_MAX: usize = 64;
 
 /// Maximum number of entries of a hooks folder that are examined. With more entries, the repository
 /// counts as one with hooks.
@@ -50,6 +57,7 @@ impl GuardState {
         let Some(baseline) = self.baseline.clone() else { return Vec::new() };
         let mut findings: Vec<Finding> = Vec::new();
         let mut bounds = bounds;
+        let mut is_settled = false;
         for round in 0..ROUNDS_MAX {
             let mut found = self.check_round(&baseline, held, bounds, log);
             if round == 0 && baseline.is_complete && !self.is_complete {
@@ -57,23 +65,21 @@ impl GuardState {
                 bounds = bounds.enlarged();
                 found.extend(self.check_round(&baseline, held, bounds, log));
             }
-            let acted = found.iter().any(|finding| finding.action != ProtectAction::Left);
-            let (stays, handled): (Vec<_>, Vec<_>) = found.into_iter().partition(|finding| {
-                matches!(finding.action, ProtectAction::Left | ProtectAction::Failed(_))
-            });
-            // The limit does not apply to files that are still in place.
-            for finding in stays {
-                if !findings.contains(&finding) {
-                    findings.push(finding);
-                }
-            }
-            for finding in handled {
-                if findings.len() < FINDINGS_MAX && !findings.contains(&finding) {
-                    findings.push(finding);
-                }
-            }
-            if !acted {
+            is_settled = found
+                .iter()
+                .all(|finding| finding.action == ProtectAction::Left || findings.contains(finding));
+            add_findings(&mut findings, found);
+            if is_settled {
                 break;
+            }
+        }
+        if !is_settled {
+            self.is_complete = false;
+            let roots = self.roots.iter().filter(|watched| !watched.is_out_of_reach);
+            let paths: Vec<PathBuf> = roots.map(|watched| watched.root.path.clone()).collect();
+            for path in paths {
+                let change = ProtectedChange::KeepsChanging;
+                findings.push(Finding::new(path, change, ProtectAction::Left));
             }
         }
         if self.running == 0 {
@@ -86,13 +92,14 @@ impl GuardState {
     }
 
     /// Scans the roots that commands can write. Returns the protected items that exist, with those
-    /// of the baseline to which settings point. Stores whether the scan was complete.
+    /// of the baseline to which settings point, and the keys of those to which only settings of new
+    /// repositories point. Stores whether the scan was complete.
     fn current_items(
         &mut self,
         baseline: &Baseline,
         held: ProtectionMethod,
         bounds: ScanBounds,
-    ) -> BTreeMap<ProtectedPath, BaselineItem> {
+    ) -> (BTreeMap<ProtectedPath, BaselineItem>, HashSet<ProtectedPath>) {
         let mut items: Vec<(usize, ProtectedItem)> = Vec::new();
         self.is_complete = true;
         let scanned = self.scan_roots(|at, watched| {
@@ -107,6 +114,15 @@ impl GuardState {
             items.extend(found.items.into_iter().map(|item| (at, item)));
         }
         items.extend(baseline.pointed.iter().cloned());
+        let is_new = |(at, item): &(usize, ProtectedItem)| {
+            matches!(item.sort, Sort::Repository | Sort::Pointer | Sort::Common)
+                && !baseline.items.contains_key(&(*at, Arc::clone(&item.path)))
+        };
+        let referenced =
+            if items.iter().any(is_new) { self.referenced(&items) } else { Vec::new() };
+        let newly_pointed: HashSet<ProtectedPath> =
+            referenced.iter().map(|(at, item)| (*at, Arc::clone(&item.path))).collect();
+        items.extend(referenced);
         let mut now: BTreeMap<ProtectedPath, BaselineItem> = BTreeMap::new();
         for (at, item) in items {
             let key = (at, Arc::clone(&item.path));
@@ -122,7 +138,39 @@ impl GuardState {
             }
         }
         self.reader.reads_again = false;
-        now
+        (now, newly_pointed)
+    }
+
+    /// Moves repositories back until none is elsewhere, at most [`MOVES_MAX`] times. Returns the
+    /// result of `current_items` after that, and the baseline with the writes of posse's own tools,
+    /// if there are any.
+    fn items_after_moves(
+        &mut self,
+        baseline: &Baseline,
+        held: ProtectionMethod,
+        bounds: ScanBounds,
+        log: &Log,
+    ) -> (BTreeMap<ProtectedPath, BaselineItem>, HashSet<ProtectedPath>, Option<Baseline>) {
+        let (mut now, mut newly_pointed) = self.current_items(baseline, held, bounds);
+        // Changes by our own tools since then are part of the expected state.
+        let mut amended = self.with_written(baseline, log, &now);
+        let mut failed_moves = Vec::new();
+        for _ in 0..MOVES_MAX {
+            let found = self.move_back(amended.as_ref().unwrap_or(baseline), &now);
+            let is_restored =
+                |finding: &Finding| matches!(finding.action, ProtectAction::Restored(_));
+            let (moved, failed): (Vec<_>, Vec<_>) = found.into_iter().partition(is_restored);
+            failed_moves = failed;
+            if moved.is_empty() {
+                break;
+            }
+            self.findings.extend(moved);
+            // Names may lead elsewhere now, and a move that failed may succeed.
+            (now, newly_pointed) = self.current_items(baseline, held, bounds);
+            amended = self.with_written(baseline, log, &now);
+        }
+        self.findings.extend(failed_moves);
+        (now, newly_pointed, amended)
     }
 
     fn check_round(
@@ -132,17 +180,12 @@ impl GuardState {
         bounds: ScanBounds,
         log: &Log,
     ) -> Vec<Finding> {
-        let now = self.current_items(baseline, held, bounds);
-        // Changes by our own tools since then are part of the expected state.
-        let amended = self.with_written(baseline, log, &now);
+        let (now, newly_pointed, amended) = self.items_after_moves(baseline, held, bounds, log);
         let baseline = amended.as_ref().unwrap_or(baseline);
-        let moved = self.move_back(baseline, &now);
-        if !moved.is_empty() {
-            // Names may lead elsewhere now: the next round scans again.
-            return moved;
-        }
-        let before_by_identity: HashMap<Identity, &BaselineItem> =
-            baseline.items.values().map(|before| (before.identity, before)).collect();
+        let before_by_identity: HashMap<Identity, (&ProtectedPath, &BaselineItem)> =
+            baseline.items.iter().map(|(key, before)| (before.identity, (key, before))).collect();
+        let pointed: HashSet<ProtectedPath> =
+            baseline.pointed.iter().map(|(at, item)| (*at, Arc::clone(&item.path))).collect();
         // The treatment of a new repository must not depend on the order of names.
         let (repositories, others): (Vec<_>, Vec<_>) =
             now.iter().partition(|(_, current)| current.sort == Sort::Repository);
@@ -164,19 +207,32 @@ impl GuardState {
                 known.filter(|before| before.parent == current.parent || is_same_content(before));
             // A parent may have been renamed, which moved this name. It must not have got another
             // meaning by that, and a pointer must not lead elsewhere.
-            let carried = before_by_identity.get(&current.identity).copied().filter(|before| {
+            let carried = before_by_identity.get(&current.identity).filter(|(old, before)| {
                 let is_pointer = matches!(current.sort, Sort::Pointer | Sort::Common);
-                before.parent == current.parent
+                // At a place where a program reads another file, it is another file.
+                let is_taken = matches!(current.sort, Sort::Name(_))
+                    && (known.is_some() || pointed.contains(key));
+                !is_taken
+                    && before.parent == current.parent
                     && before.above == current.above
                     && before.sort == current.sort
+                    && has_same_role(&old.1, &key.1, current.sort)
                     && (!is_pointer || self.points_to_protected(key, current.sort))
             });
+            let carried = carried.map(|(_, before)| *before);
             // Without its work tree it is a file like any other that a command created.
             let has_no_place = self.new_worktrees.was_left(current.identity)
                 && !self.is_in_new_worktree(key.0, &key.1);
             match same_place.or(carried).filter(|_| !has_no_place) {
                 Some(before) => self.changed(key, before, current, held),
                 None if self.was_out_of_sight(baseline, key) => {}
+                // It may have been an ordinary file of the user. Links add nothing: their targets
+                // are reported, too.
+                None if newly_pointed.contains(key) => {
+                    if !matches!(current.state, Some(State::Link { .. })) {
+                        self.left(key, current, ProtectedChange::CameWithRepository);
+                    }
+                }
                 None => self.created(key, current),
             }
         }
@@ -224,7 +280,7 @@ impl GuardState {
             return;
         }
         let is_cleaned = self.is_born(current.parent) && !matches!(current.sort, Sort::Name(_));
-        if is_cleaned || matches!(current.sort, Sort::Todo | Sort::Strategy) {
+        if is_cleaned || matches!(current.sort, Sort::Todo | Sort::Strategy | Sort::Index) {
             self.clean(key, current);
             return;
         }
@@ -244,7 +300,7 @@ impl GuardState {
         if is_held && !self.lifted.reaches_into(&self.path(key)) {
             return;
         }
-        if may_be_harmless(key) && self.is_harmless_text(key) {
+        if harmless::is_judged(&name_of(key)) && self.is_harmless_text(key) {
             return;
         }
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return };
@@ -338,7 +394,7 @@ impl GuardState {
 
     fn removed(&mut self, key: &ProtectedPath, before: &BaselineItem) {
         let Some(state) = &before.state else { return };
-        let is_progress = matches!(before.sort, Sort::Todo | Sort::Strategy);
+        let is_progress = matches!(before.sort, Sort::Todo | Sort::Strategy | Sort::Index);
         if self.new_worktrees.was_left(before.identity) || is_progress {
             return;
         }
@@ -389,7 +445,7 @@ impl GuardState {
             self.clean(key, current);
             return;
         }
-        if may_be_harmless(key) && self.is_harmless_text(key) {
+        if harmless::is_judged(&name_of(key)) && self.is_harmless_text(key) {
             return;
         }
         let path = self.path(key);
@@ -439,6 +495,14 @@ impl GuardState {
                     }
                 }
             }
+            // In a repository of the user it could send what is pushed elsewhere.
+            (Sort::Settings, Some(State::File { copy: Some(bytes), .. }))
+                if name_of(key) == b"config.worktree"
+                    && !self.is_born(current.parent)
+                    && !gitconfig::is_of_sparse_checkout(bytes) =>
+            {
+                self.move_aside(&folder, name, &path, ProtectedChange::Created);
+            }
             (Sort::Settings, Some(State::File { copy: Some(bytes), .. })) => {
                 let depth = key.1.components().count().saturating_sub(1);
                 let Some(cleaned) = gitconfig::clean(bytes, depth) else {
@@ -450,7 +514,12 @@ impl GuardState {
                 }
             }
             (Sort::Strategy, Some(State::File { copy: Some(bytes), .. }))
-                if is_known_strategy(bytes) => {}
+                if has_known_strategy(&name_of(key), bytes) => {}
+            (Sort::Index, Some(State::File { .. })) => {
+                if let Some(change) = unsafe_index(&folder, name, &path) {
+                    self.move_aside(&folder, name, &path, change);
+                }
+            }
             (Sort::Todo, Some(State::File { copy: Some(bytes), .. })) => {
                 let text = String::from_utf8_lossy(bytes);
                 let (runs, kept): (Vec<&str>, Vec<&str>) =
@@ -460,12 +529,25 @@ impl GuardState {
                     self.rewrite(&folder, name, &path, bytes, kept.concat().as_bytes(), runs);
                 }
             }
-            (sort @ (Sort::Common | Sort::Pointer), _) if self.points_to_protected(key, sort) => {}
+            (Sort::Common, _) if self.is_of_linked_worktree(key) => {}
+            (Sort::Pointer, _) if self.points_to_protected(key, Sort::Pointer) => {}
             (Sort::Common | Sort::Pointer, _) => {
                 self.move_aside(&folder, name, &path, ProtectedChange::LeadsOutside);
             }
             _ => self.move_aside(&folder, name, &path, ProtectedChange::Created),
         }
+    }
+
+    /// True if the `commondir` at `key` is that of a linked worktree and leads to the repository
+    /// around it. Any other one replaces the settings and hooks of its repository.
+    fn is_of_linked_worktree(&self, key: &ProtectedPath) -> bool {
+        let mut above = key.1.ancestors().skip(2);
+        let is_worktrees = |path: &Path| path.file_name().is_some_and(|name| name == "worktrees");
+        above.next().is_some_and(is_worktrees)
+            && self.points_to_protected(key, Sort::Common)
+            && self
+                .pointer_target(key)
+                .is_some_and(|(at, target)| at == key.0 && above.next() == Some(&*target))
     }
 
     /// Replaces the content `bytes` of a file by `text`, which lacks the settings or steps
@@ -494,6 +576,9 @@ impl GuardState {
     /// it would use the settings in any other folder, too.
     pub(super) fn points_to_protected(&self, key: &ProtectedPath, sort: Sort) -> bool {
         let Some((at, target)) = self.pointer_target(key) else { return false };
+        if self.leads_through_link(key) {
+            return false;
+        }
         let scan = &self.roots[at].scan;
         if sort == Sort::Common && !scan.is_repository(&target) {
             return false;
@@ -538,23 +623,7 @@ impl GuardState {
     /// Returns the scanned folder to which the pointer file or `commondir` at `key` leads. `None`
     /// if it leads elsewhere, to a root itself, or cannot be read.
     pub(super) fn pointer_target(&self, key: &ProtectedPath) -> Option<ProtectedPath> {
-        let (folder, name) = self.roots[key.0].root.open_parent(&key.1).ok()?;
-        let bytes = place::read(&folder, name, 4096).ok()??;
-        let text = std::str::from_utf8(&bytes).ok()?.trim_end_matches(['\n', '\r']);
-        // Exactly as git reads it: a `commondir` has no prefix, and that of a `.git` file ends with
-        // one space. git would end the path at a NUL.
-        let is_pointer =
-            key.1.file_name().is_some_and(|name| protected::is_dot_git(name.as_bytes()));
-        let target = if is_pointer { text.strip_prefix("gitdir: ")? } else { text };
-        if target.contains('\0') {
-            return None;
-        }
-        let whole = normalise(&self.path(key).with_file_name("").join(target));
-        if !self.roots.iter().any(|watched| whole.starts_with(&watched.root.path)) {
-            return None;
-        }
-        // Links may lead elsewhere than the text suggests.
-        let real = std::fs::canonicalize(&whole).ok()?;
+        let real = std::fs::canonicalize(self.pointer_path(key)?).ok()?;
         self.roots.iter().enumerate().find_map(|(at, Watched { root, scan, .. })| {
             let below = real.strip_prefix(&root.path).ok()?;
             let is_scanned = !below.as_os_str().is_empty() && scan.identity(below).is_some();
@@ -562,16 +631,54 @@ impl GuardState {
         })
     }
 
-    /// True if the file at `key` is harmless: a `.gitmodules` with harmless settings only, or an
-    /// `hgrc` with remote paths only.
+    /// Returns the path in the pointer file or `commondir` at `key`, absolute and not normalised:
+    /// links on the way decide where a `..` leads.
+    fn pointer_path(&self, key: &ProtectedPath) -> Option<PathBuf> {
+        let (folder, name) = self.roots[key.0].root.open_parent(&key.1).ok()?;
+        let bytes = place::read(&folder, name, 4096).ok()??;
+        let is_pointer =
+            key.1.file_name().is_some_and(|name| protected::is_dot_git(name.as_bytes()));
+        let target = references::pointer_text(&bytes, is_pointer)?;
+        Some(self.path(key).with_file_name("").join(target))
+    }
+
+    /// True if there is a link below a root on the way to the target of the pointer file or
+    /// `commondir` at `key`: a later command could let it lead elsewhere.
+    fn leads_through_link(&self, key: &ProtectedPath) -> bool {
+        let Some(path) = self.pointer_path(key) else { return true };
+        let is_inside =
+            |link: &PathBuf| self.roots.iter().any(|watched| link.starts_with(&watched.root.path));
+        references::links_on_the_way(&path).iter().any(is_inside)
+    }
+
+    /// True if the content of the file at `key`, whose name [`harmless::is_judged`], is harmless.
     fn is_harmless_text(&self, key: &ProtectedPath) -> bool {
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return false };
         let bytes = place::read(&folder, name, gitconfig::BYTES_MAX).ok().flatten();
-        if !is_git_modules(&name_of(key)) {
-            return bytes.is_some_and(|bytes| has_only_paths(&bytes));
-        }
-        let cleaned = bytes.and_then(|bytes| gitconfig::clean(&bytes, 0));
-        cleaned.is_some_and(|cleaned| cleaned.removed.is_empty())
+        let name = name_of(key);
+        bytes.is_some_and(|bytes| {
+            harmless::is_harmless(&name, &bytes)
+                && (name != b"hgrc" || self.has_harmless_sources(key, &bytes))
+        })
+    }
+
+    /// True if no repository below a root whose path is in the Mercurial settings `bytes` has
+    /// settings that run programs: Mercurial reads those of a repository on this machine that it
+    /// pulls from.
+    fn has_harmless_sources(&self, key: &ProtectedPath, bytes: &[u8]) -> bool {
+        let whole = self.path(key);
+        let Some(tree) = whole.parent().and_then(Path::parent) else { return false };
+        harmless::local_addresses(bytes).into_iter().all(|address| {
+            let path = references::resolve(&tree.join(address));
+            let mut roots = self.roots.iter();
+            let below = roots.find_map(|watched| path.strip_prefix(&watched.root.path).ok());
+            // In folders of package managers later settings would not be found.
+            let is_vendored =
+                |below: &Path| below.iter().any(|part| protected::is_vendored(part.as_bytes()));
+            below.is_none_or(|below| {
+                !is_vendored(below) && harmless::has_only_addresses_in(&path.join(".hg"))
+            })
+        })
     }
 
     fn move_aside(&mut self, folder: &OwnedFd, name: &Path, path: &Path, what: ProtectedChange) {
@@ -605,54 +712,92 @@ fn name_of(key: &ProtectedPath) -> Vec<u8> {
     protected::fold(name.as_encoded_bytes()).into_owned()
 }
 
-fn is_git_modules(name: &[u8]) -> bool {
-    name == b".gitmodules"
-}
-
-/// True for `.gitmodules` and `hgrc`, which clones create and which may be harmless.
-fn may_be_harmless(key: &ProtectedPath) -> bool {
-    let name = name_of(key);
-    is_git_modules(&name) || name == b"hgrc"
-}
-
-/// True if the Mercurial settings `bytes` contain only addresses of other repositories.
-fn has_only_paths(bytes: &[u8]) -> bool {
-    let Ok(text) = std::str::from_utf8(bytes) else { return false };
-    // Mercurial ends a line there, too.
-    if text.replace("\r\n", "\n").contains(['\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}']) {
-        return false;
+/// True if the protected name at `new` means the same as it did at `old`: programs that read a name
+/// do not read any other, and git finds a repository by the name `.git`.
+fn has_same_role(old: &Path, new: &Path, sort: Sort) -> bool {
+    let part = |path: &Path, up: usize| {
+        let name = path.iter().rev().nth(up).unwrap_or_default();
+        protected::fold(name.as_bytes()).into_owned()
+    };
+    let is_same_name = part(old, 0) == part(new, 0);
+    let has_named_parent = |path: &Path| new_worktrees::is_named_by_parent(path);
+    match sort {
+        Sort::Name(_) if has_named_parent(old) || has_named_parent(new) => {
+            is_same_name && part(old, 1) == part(new, 1)
+        }
+        Sort::Name(_) | Sort::Pointer => is_same_name,
+        // The folder of the repository, or one in it, is around these files.
+        _ => {
+            let is_dot_git = |path, up| part(path, up) == b".git";
+            // A repository in another one may be a submodule.
+            let is_inside =
+                |path: &Path| path.iter().any(|part| protected::is_dot_git(part.as_bytes()));
+            is_same_name
+                && is_inside(old) == is_inside(new)
+                && (1..=2).all(|up| is_dot_git(old, up) == is_dot_git(new, up))
+        }
     }
-    let mut is_in_paths = false;
-    text.lines().map(str::trim_end).all(|line| match line.split_once('=') {
-        _ if line.is_empty() || line.starts_with(['#', ';']) => true,
-        // A clone has the headers of further sections, without settings.
-        _ if line.starts_with('[') => {
-            is_in_paths = line == "[paths]";
-            true
-        }
-        // A name with a colon is an option of a path, such as `default:pushurl`.
-        Some((name, value)) => {
-            let value = value.trim_start();
-            is_in_paths
-                && name.trim_end().bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-                && !value.starts_with(['-', '!'])
-                && !value.contains("://-")
-        }
-        None => false,
-    })
 }
 
-/// True if a rebase or cherry-pick with these options uses only merge strategies of git itself: any
-/// other name is a program.
-fn is_known_strategy(bytes: &[u8]) -> bool {
-    const STRATEGIES: [&str; 6] = ["ort", "recursive", "resolve", "octopus", "ours", "subtree"];
-    let Ok(text) = std::str::from_utf8(bytes) else { return false };
-    text.lines().all(|line| match line.split_once('=') {
-        Some((name, value)) => {
-            !name.trim().eq_ignore_ascii_case("strategy") || STRATEGIES.contains(&value.trim())
+/// Returns what is wrong with the paths of the index `name` in the repository `folder`. `None` if
+/// git writes nothing but files of the work tree from it.
+fn unsafe_index(folder: &OwnedFd, name: &Path, path: &Path) -> Option<ProtectedChange> {
+    let names_of_256_bits = |config: &Path| {
+        let bytes = references::read(config, gitconfig::BYTES_MAX);
+        let formats =
+            bytes.and_then(|bytes| gitconfig::values(&bytes, "extensions", "objectformat"));
+        formats.is_some_and(|formats| formats.iter().any(|format| format == "sha256"))
+    };
+    let config = references::settings_of(path.parent().unwrap_or(path));
+    let name_bytes = if names_of_256_bits(&config) { 32 } else { 20 };
+    let found = match place::read(folder, name, index::BYTES_MAX) {
+        Ok(Some(bytes)) => index::check(&bytes, name_bytes),
+        Err(Errno::ENOENT) => IndexPaths::Safe,
+        Ok(None) | Err(_) => IndexPaths::Unknown,
+    };
+    match found {
+        IndexPaths::Safe => None,
+        IndexPaths::Unsafe(path) => {
+            Some(ProtectedChange::IndexPath(String::from_utf8_lossy(&path).into_owned()))
         }
-        None => line.trim().is_empty() || line == "[options]" || STRATEGIES.contains(&line.trim()),
-    })
+        IndexPaths::Unknown => Some(ProtectedChange::IndexPath(String::new())),
+    }
+}
+
+/// True if a rebase or cherry-pick with the options in the file `name` uses only merge strategies
+/// of git itself, and for the number of a step: any other name is a program, and a shell may run
+/// another text in its prompt. False for a text that git may read in another way.
+fn has_known_strategy(name: &[u8], bytes: &[u8]) -> bool {
+    const STRATEGIES: [&str; 6] = ["ort", "recursive", "resolve", "octopus", "ours", "subtree"];
+    if name == b"opts" {
+        return gitconfig::values(bytes, "options", "strategy")
+            .is_some_and(|names| names.iter().all(|name| STRATEGIES.contains(&name.as_str())));
+    }
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    let text = text.trim_end_matches(['\n', '\r']);
+    match name {
+        b"strategy" => STRATEGIES.contains(&text),
+        _ => text.bytes().all(|byte| byte.is_ascii_digit()),
+    }
+}
+
+/// Adds `found` to `findings`, without duplicates. Of those that were handled, only as long as there
+/// are fewer than [`FINDINGS_MAX`].
+fn add_findings(findings: &mut Vec<Finding>, found: Vec<Finding>) {
+    let stays = |finding: &Finding| {
+        matches!(finding.action, ProtectAction::Left | ProtectAction::Failed(_))
+    };
+    let (stays, handled): (Vec<_>, Vec<_>) = found.into_iter().partition(stays);
+    for finding in stays {
+        if !findings.contains(&finding) {
+            findings.push(finding);
+        }
+    }
+    for finding in handled {
+        if findings.len() < FINDINGS_MAX && !findings.contains(&finding) {
+            findings.push(finding);
+        }
+    }
 }
 
 /// True for a step of a rebase that runs a command.

@@ -58,8 +58,9 @@ pub fn finding_lines(findings: &[Finding]) -> Vec<String> {
 }
 
 fn left_line(finding: &Finding) -> String {
-    // This one is about a whole folder.
-    let left = if finding.what == ProtectedChange::TooMuch { "" } else { "left in place: " };
+    let is_of_a_root =
+        matches!(finding.what, ProtectedChange::TooMuch | ProtectedChange::KeepsChanging);
+    let left = if is_of_a_root { "" } else { "left in place: " };
     format!("SBX010 {left}{finding}")
 }
 

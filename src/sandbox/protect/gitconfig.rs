@@ -8,7 +8,7 @@ pub(super) const BYTES_MAX: u64 = 256 << 10;
 
 /// Settings that are harmless unless [`is_harmless`] rejects the value: section and key in lower
 /// case. `*` matches any key.
-const HARMLESS: [(&str, &str); 78] = [
+const HARMLESS: [(&str, &str); 101] = [
     ("advice", "*"),
     ("am", "threeway"),
     ("apply", "whitespace"),
@@ -56,7 +56,17 @@ const HARMLESS: [(&str, &str); 78] = [
     ("core", "worktree"),
     ("extensions", "*"),
     ("feature", "*"),
-    ("fetch", "*"),
+    ("fetch", "all"),
+    ("fetch", "fsckobjects"),
+    ("fetch", "negotiationalgorithm"),
+    ("fetch", "output"),
+    ("fetch", "parallel"),
+    ("fetch", "prune"),
+    ("fetch", "prunetags"),
+    ("fetch", "recursesubmodules"),
+    ("fetch", "showforcedupdates"),
+    ("fetch", "unpacklimit"),
+    ("fetch", "writecommitgraph"),
     ("gc", "auto"),
     ("gc", "autodetach"),
     ("index", "*"),
@@ -72,7 +82,20 @@ const HARMLESS: [(&str, &str); 78] = [
     ("push", "autosetupremote"),
     ("push", "default"),
     ("rebase", "autostash"),
-    ("remote", "*"),
+    ("remote", "fetch"),
+    ("remote", "gh-resolved"),
+    ("remote", "mirror"),
+    ("remote", "partialclonefilter"),
+    ("remote", "promisor"),
+    ("remote", "prune"),
+    ("remote", "prunetags"),
+    ("remote", "push"),
+    ("remote", "pushdefault"),
+    ("remote", "pushurl"),
+    ("remote", "skipdefaultupdate"),
+    ("remote", "skipfetchall"),
+    ("remote", "tagopt"),
+    ("remote", "url"),
     ("rerere", "*"),
     ("status", "*"),
     ("submodule", "active"),
@@ -88,10 +111,6 @@ const HARMLESS: [(&str, &str); 78] = [
     ("user", "email"),
     ("user", "name"),
 ];
-
-/// Keys of section `remote` that are removed although the section is harmless. Most of them name
-/// programs.
-const REMOTE_PROGRAMS: [&str; 4] = ["receivepack", "uploadpack", "vcs", "proxy"];
 
 /// One setting, with the range of its lines.
 #[derive(Debug)]
@@ -117,7 +136,7 @@ pub(super) struct Cleaned {
 /// `depth`: number of folders from the root down to the repository, with it; its work tree must be
 /// below the root.
 pub(super) fn clean(bytes: &[u8], depth: usize) -> Option<Cleaned> {
-    let text = std::str::from_utf8(bytes).ok()?;
+    let text = text(bytes)?;
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let settings = parse(&lines)?;
     let mut removed = Vec::new();
@@ -130,6 +149,27 @@ pub(super) fn clean(bytes: &[u8], depth: usize) -> Option<Cleaned> {
     }
     let kept = lines.iter().zip(keeps).filter(|(_, keeps)| *keeps);
     Some(Cleaned { text: kept.map(|(line, _)| *line).collect::<String>().into(), removed })
+}
+
+/// Returns the text of a configuration. `None` if it has control characters: git ends a name at a
+/// NUL.
+fn text(bytes: &[u8]) -> Option<&str> {
+    let is_odd = |c: char| c.is_control() && !matches!(c, '\t' | '\n' | '\r');
+    std::str::from_utf8(bytes).ok().filter(|text| !text.contains(is_odd))
+}
+
+/// True if the configuration contains only settings of a sparse checkout, which git stores in a
+/// file of the worktree. False if it cannot be parsed.
+pub(super) fn is_of_sparse_checkout(bytes: &[u8]) -> bool {
+    let Some(text) = text(bytes) else { return false };
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let is_known = |setting: &Setting| {
+        matches!(
+            setting.name().as_str(),
+            "core.sparsecheckout" | "core.sparsecheckoutcone" | "index.sparse"
+        )
+    };
+    parse(&lines).is_some_and(|settings| settings.iter().all(is_known))
 }
 
 /// True if `new` differs from `old` only in settings of single branches and submodules, as after
@@ -176,7 +216,7 @@ struct Registrations {
 impl Registrations {
     /// Parses a configuration. `None` if that fails.
     fn of(bytes: &[u8]) -> Option<Registrations> {
-        let text = std::str::from_utf8(bytes).ok()?;
+        let text = text(bytes)?;
         let lines: Vec<&str> = text.split_inclusive('\n').collect();
         let is_registration = |section: &str, sub: Option<&String>| {
             matches!(section, "branch" | "submodule") && sub.is_some()
@@ -188,10 +228,12 @@ impl Registrations {
             let head = line.trim_start().strip_prefix('[').and_then(header);
             head.is_some_and(|((section, sub), _)| is_registration(&section, sub.as_ref()))
         };
+        let is_in =
+            |of: &[Setting], at: usize| of.iter().any(|setting| setting.lines.contains(&at));
+        // The line of another value may look like a header.
         let is_other = |(at, line): &(usize, &&str)| {
-            !line.trim().is_empty()
-                && !is_header(line)
-                && !settings.iter().any(|setting| setting.lines.contains(at))
+            is_in(&others, *at)
+                || (!line.trim().is_empty() && !is_header(line) && !is_in(&settings, *at))
         };
         let other_lines = lines.iter().enumerate().filter(is_other);
         let other_lines = other_lines.map(|(_, line)| line.trim().to_owned()).collect();
@@ -205,10 +247,22 @@ impl Registrations {
     }
 }
 
+/// Returns the values of the setting `key` in `section`, both in lower case. `None`: the text cannot
+/// be parsed.
+pub(super) fn values(bytes: &[u8], section: &str, key: &str) -> Option<Vec<String>> {
+    let text = text(bytes)?;
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let mut settings = Vec::new();
+    parse_into(&lines, Headers::MayBeFollowed, &mut settings)?;
+    let found = settings.into_iter();
+    let found = found.filter(|setting| setting.section == section && setting.key == key);
+    Some(found.map(|setting| setting.value).collect())
+}
+
 /// Setting that refers to a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PathSetting {
-    /// `core.hooksPath`: folder of the hooks.
+    /// `core.hooksPath` or `init.templateDir`: folder of the hooks, or around it.
     Hooks(String),
     /// `include.path` or `includeIf.….path`: file with further settings.
     Include(String),
@@ -225,7 +279,10 @@ pub(super) fn path_settings(bytes: &[u8]) -> Vec<PathSetting> {
     parse_into(&lines, Headers::MayBeFollowed, &mut settings);
     let wanted = settings.into_iter().filter_map(|setting| {
         match (setting.section.as_str(), setting.key.as_str()) {
-            ("core", "hookspath") => Some(PathSetting::Hooks(setting.value)),
+            // A clone copies its hooks from the folder of templates.
+            ("core", "hookspath") | ("init", "templatedir") => {
+                Some(PathSetting::Hooks(setting.value))
+            }
             ("core", "worktree") => Some(PathSetting::WorkTree(setting.value)),
             ("include" | "includeif", "path") => Some(PathSetting::Include(setting.value)),
             _ => None,
@@ -247,18 +304,25 @@ fn is_harmless(setting: &Setting, depth: usize) -> bool {
     let (section, key) = (setting.section.as_str(), setting.key.as_str());
     let listed =
         HARMLESS.iter().any(|(known, name)| *known == section && (*name == key || *name == "*"));
-    let names_a_program = section == "remote" && REMOTE_PROGRAMS.contains(&key);
     // `pushurl`, `url`, `branch.x.remote`: an address may name a program to run.
     let value = setting.value.trim();
-    let runs = value.starts_with('!') || value.starts_with('-') || value.contains("::");
+    let is_odd = |c: char| c.is_control() && c != '\t';
+    let runs = value.starts_with(['!', '-']) || value.contains("::") || value.contains(is_odd);
     let leads_away = key == "worktree" && section == "core" && !stays_below(value, depth);
-    listed && !names_a_program && !runs && !leads_away
+    let may_have_subsection =
+        matches!(section, "branch" | "color" | "lfs" | "remote" | "submodule");
+    listed && !runs && !leads_away && (setting.subsection.is_none() || may_have_subsection)
 }
 
-/// True if the path `path` is relative and does not lead above the folder that is `depth` levels
-/// up.
+/// True if the path `path` is relative, and leads up by at most `depth` levels and then down to a
+/// folder with a visible name, as that of a submodule does.
 fn stays_below(path: &str, depth: usize) -> bool {
-    if path.starts_with(['/', '~', '%', '\\']) {
+    let is_hidden = |part: &str| part.starts_with('.') && !matches!(part, "." | "..");
+    let below = path.trim_start_matches("./").trim_start_matches("../");
+    let goes_up_again = below.split('/').any(|part| part == "..");
+    let is_odd =
+        goes_up_again || below.split('/').any(|part| is_hidden(part) || part.contains('~'));
+    if path.starts_with(['/', '~', '%', '\\']) || is_odd {
         return false;
     }
     let mut left = depth;
@@ -386,7 +450,7 @@ fn value(begin: &str, lines: &[&str], first: usize) -> Option<(String, usize)> {
                 '\\' => match letters.next() {
                     Some('n') => text.push('\n'),
                     Some('t') => text.push('\t'),
-                    Some('b') => drop(text.pop()),
+                    Some('b') => text.push('\u{8}'),
                     Some(same @ ('\\' | '"')) => text.push(same),
                     // The value continues in the next line.
                     None => {
@@ -448,6 +512,12 @@ mod tests {
             ("[credential]\nhelper = !x\n", "credential.helper"),
             ("[gpg]\nprogram = x\n", "gpg.program"),
             ("[remote \"o\"]\nuploadpack = x\n", "remote.o.uploadpack"),
+            ("[remote \"o\"]\nannex-cost-command = x\n", "remote.o.annex-cost-command"),
+            ("[submodule \"a\"]\nupdate = \"!\\b; x\"\n", "submodule.a.update"),
+            ("[fetch]\nbundleURI = x\n", "fetch.bundleuri"),
+            ("[core]\nworktree = ../.git/hooks\n", "core.worktree"),
+            ("[core]\nworktree = a/../.github\n", "core.worktree"),
+            ("[core \"x\"]\nabbrev = x\n", "core.x.abbrev"),
             ("[remote \"o\"]\nurl = ext::sh -c x\n", "remote.o.url"),
             ("[submodule \"a\"]\nupdate = !x\n", "submodule.a.update"),
             ("[remote.o]\nvcs = x\n", "remote.o.vcs"),
@@ -479,6 +549,7 @@ mod tests {
             "[core]\nfsmonitor \"x\"\n",
             "[a]\nb = \"open\n",
             "[a]\nb = \\x\n",
+            "[core \"fsmonitor\0\"]\nabbrev = evil\n",
             "[a \"b\nc\"]\nd = e\n",
         ] {
             assert_eq!(clean(text.as_bytes(), 1), None, "{text}");
@@ -510,6 +581,10 @@ mod tests {
         assert!(!only_registers(b"[core]\n# words\n", b""));
         let with = |url: &str| format!("[submodule \"s\"]\n\turl = {url}\n");
         assert!(!only_registers(with("../s").as_bytes(), with("/srv/evil").as_bytes()));
+        // A line in the middle of a value is no header.
+        let long = |middle: &str| format!("[alias]\n\tst = !true; \\\n{middle}\ttrue\n");
+        let planted = long("[branch.q]; evil; \\\n") + "[branch \"q\"]\n\tdescription = x\n";
+        assert!(!only_registers(long("").as_bytes(), planted.as_bytes()));
     }
 
     #[test]

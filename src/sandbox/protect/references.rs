@@ -5,15 +5,15 @@
 //! always. A work tree that the settings name counts beside the one that was found.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::libc;
-use posse_base::paths::normalise;
 use posse_base::protected;
 
 use crate::protect::gitconfig::{self, PathSetting};
@@ -78,24 +78,29 @@ const HOOKS: [&str; 29] = [
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct GitRepository {
     /// Folder with `HEAD`, such as `.git`.
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
     /// Folder with the settings and hooks. It differs from `folder` for a linked worktree.
-    common: PathBuf,
+    pub(super) common: PathBuf,
     /// Work tree. `None` if the repository was found by its own folder, and is not called `.git`.
     tree: Option<PathBuf>,
+    /// Links on the way from the work tree to `folder`, and from there to `common`.
+    links: Vec<PathBuf>,
 }
 
 impl GitRepository {
     /// Repository of the work tree `tree`, to which its `.git` leads. `None` if there is none.
     pub(super) fn of_tree(tree: &Path) -> Option<GitRepository> {
         let dot_git = tree.join(".git");
-        let folder = if dot_git.is_dir() {
-            dot_git
+        let (folder, path) = if dot_git.is_dir() {
+            (dot_git.clone(), dot_git)
         } else {
-            let text = read_path(&dot_git)?;
-            normalise(&tree.join(text.strip_prefix("gitdir:")?.trim_start()))
+            let bytes = read(&dot_git, POINTER_BYTES_MAX)?;
+            let path = tree.join(pointer_text(&bytes, true)?);
+            (resolve(&path), path)
         };
-        GitRepository::at(&folder, Some(tree))
+        let mut found = GitRepository::at(&folder, Some(tree))?;
+        found.links.extend(links_on_the_way(&path));
+        Some(found)
     }
 
     /// Repository in `folder`. `None` if git would not accept it as one.
@@ -112,9 +117,15 @@ impl GitRepository {
         if !protected::is_repository(exists) {
             return None;
         }
-        let common = read_path(&folder.join("commondir"));
-        let common = common.map_or_else(|| folder.to_owned(), |text| normalise(&folder.join(text)));
-        Some(GitRepository { folder: folder.to_owned(), common, tree: tree.map(Path::to_owned) })
+        let (common, links) = match read_path(&folder.join("commondir")) {
+            Some(text) => {
+                let path = folder.join(text);
+                (resolve(&path), links_on_the_way(&path))
+            }
+            None => (folder.to_owned(), Vec::new()),
+        };
+        let (folder, tree) = (folder.to_owned(), tree.map(Path::to_owned));
+        Some(GitRepository { folder, common, tree, links })
     }
 
     /// Returns the repositories that git may find in `folder` or above it, the innermost first.
@@ -131,7 +142,7 @@ impl GitRepository {
         for folder in entries(&self.common.join("worktrees")) {
             // The file contains the path of the `.git` of the worktree.
             let dot_git = read_path(&folder.join("gitdir"));
-            let tree = dot_git.and_then(|path| Some(folder.join(path).parent()?.to_owned()));
+            let tree = dot_git.and_then(|path| Some(resolve(folder.join(path).parent()?)));
             parts.extend(GitRepository::at(&folder, tree.as_deref()));
         }
         // A submodule may be called `a/b`.
@@ -200,20 +211,22 @@ impl GitReferences {
 
     /// Returns the paths to which the settings and hooks of `repository` refer: included files,
     /// folders of hooks, files in place of a folder that is a work tree or contains one of `roots`,
-    /// and all links on the way to them. They need not exist.
+    /// and all links on the way to them and to the repository. They need not exist.
     pub(super) fn of(&mut self, repository: &GitRepository, roots: &[&Path]) -> BTreeSet<PathBuf> {
-        let GitRepository { folder, common, tree } = repository;
+        let GitRepository { folder, common, tree, links } = repository;
         let mut own = vec![common.join("config"), folder.join("config.worktree")];
         if folder != common {
             own.push(folder.join("config"));
         }
-        let (mut paths, mut hooks) = (BTreeSet::new(), vec![common.join("hooks")]);
+        let mut paths: BTreeSet<PathBuf> = links.iter().cloned().collect();
+        let mut hooks = vec![common.join("hooks")];
         let mut trees: BTreeSet<PathBuf> = tree.iter().cloned().collect();
         let mut values = Vec::new();
         let mut left = FILES_MAX;
         let user = self.user.iter().cloned();
         let mut level: Vec<(PathBuf, bool)> = user.map(|path| (path, false)).collect();
         level.extend(own.into_iter().map(|path| (path, true)));
+        let mut read = BTreeSet::new();
         for depth in 0..=INCLUDE_DEPTH_MAX {
             let mut next = Vec::new();
             for (file, is_own) in std::mem::take(&mut level) {
@@ -229,27 +242,28 @@ impl GitReferences {
                         PathSetting::Include(path) => {
                             let Some(path) = self.expand(&path) else { continue };
                             let around = file.parent().unwrap_or(Path::new("/"));
-                            next.push((normalise(&around.join(path)), is_own));
+                            next.push((around.join(path), is_own));
                         }
                         PathSetting::Hooks(path) => values.extend(self.expand(&path)),
                         // Only that of the repository counts.
                         PathSetting::WorkTree(path) if is_own => {
-                            trees.insert(normalise(&folder.join(path)));
+                            trees.insert(resolve(&folder.join(path)));
                         }
                         PathSetting::WorkTree(_) => {}
                     }
                 }
             }
-            next.retain(|(path, _)| !paths.contains(path));
+            next.retain(|(path, _)| read.insert(path.clone()));
             level = next;
         }
         for path in values {
             // Git runs some hooks in its own folder.
             let bases = trees.iter().chain([folder]);
-            hooks.extend(bases.map(|base| normalise(&base.join(&path))));
+            hooks.extend(bases.map(|base| base.join(&path)));
         }
         for (at, hooks) in hooks.into_iter().enumerate() {
-            let is_around = |path: &Path| path.starts_with(&hooks);
+            let end = resolve(&hooks);
+            let is_around = |path: &Path| path.starts_with(&end) || resolve(path).starts_with(&end);
             let is_default = at == 0;
             if is_default {
                 let mut links = way(&hooks);
@@ -259,6 +273,7 @@ impl GitReferences {
                 || roots.iter().any(|root| is_around(root))
             {
                 // Work tree and repository cannot be protected as a whole.
+                paths.extend(links_on_the_way(&hooks));
                 paths.extend(HOOKS.iter().flat_map(|name| way(&hooks.join(name))));
                 continue;
             } else {
@@ -333,6 +348,29 @@ pub(super) fn way(path: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// Returns the path to which `path`, which is absolute, leads in the end, with all links on the way
+/// followed; a `..` leads to the folder around the target of a link. It need not exist.
+pub(super) fn resolve(path: &Path) -> PathBuf {
+    way(path).pop().unwrap_or_default()
+}
+
+/// Returns the links on the way to `path`, which is absolute.
+pub(super) fn links_on_the_way(path: &Path) -> Vec<PathBuf> {
+    let mut found = way(path);
+    found.pop();
+    found
+}
+
+/// Returns the path in the content `bytes` of a `commondir`, or of a `.git` file, which
+/// `is_dot_git` tells, exactly as git reads it: a `commondir` has no prefix, and that of a `.git`
+/// file ends with one space. `None` if git refuses it, or would end the path at a NUL.
+pub(super) fn pointer_text(bytes: &[u8], is_dot_git: bool) -> Option<&Path> {
+    let end = bytes.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |at| at + 1);
+    let text = &bytes[..end];
+    let path = if is_dot_git { text.strip_prefix(b"gitdir: ")? } else { text };
+    (!path.is_empty() && !path.contains(&0)).then(|| Path::new(OsStr::from_bytes(path)))
+}
+
 fn parts_of(path: &Path) -> impl Iterator<Item = OsString> + '_ {
     path.components().filter_map(|part| match part {
         Component::Normal(name) => Some(name.to_owned()),
@@ -357,14 +395,20 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     folders.map(|entry| entry.path()).collect()
 }
 
-/// Reads a file with one path.
-fn read_path(path: &Path) -> Option<String> {
-    let text = String::from_utf8(read(path, POINTER_BYTES_MAX)?).ok()?;
-    Some(text.trim_end_matches(['\n', '\r']).to_owned()).filter(|text| !text.is_empty())
+/// Returns the path of the settings that git reads for the repository in `folder`, which may be that
+/// of a linked worktree.
+pub(super) fn settings_of(folder: &Path) -> PathBuf {
+    let common = read_path(&folder.join("commondir"));
+    common.map_or_else(|| folder.to_owned(), |common| folder.join(common)).join("config")
+}
+
+/// Reads a file with one path, such as a `commondir`.
+fn read_path(path: &Path) -> Option<PathBuf> {
+    pointer_text(&read(path, POINTER_BYTES_MAX)?, false).map(Path::to_owned)
 }
 
 /// Reads a regular file of at most `bytes_max` bytes.
-fn read(path: &Path, bytes_max: u64) -> Option<Vec<u8>> {
+pub(super) fn read(path: &Path, bytes_max: u64) -> Option<Vec<u8>> {
     let mut options = fs::OpenOptions::new();
     let file =
         options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path).ok()?;

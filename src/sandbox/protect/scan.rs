@@ -117,10 +117,12 @@ pub(super) enum Sort {
     Attributes,
     /// `git-rebase-todo`: the steps of an interrupted rebase, some of which run commands.
     Todo,
-    /// File with the merge strategy of an interrupted rebase or cherry-pick: some strategies run a
-    /// program.
+    /// File with the merge strategy of an interrupted rebase or cherry-pick, or with the number of a
+    /// step: some strategies run a program, and the prompt of a shell may run what it shows.
     Strategy,
-    /// Link in a `.git` in place of a file or folder of git, which leads to another one.
+    /// `index` or `sharedindex.*` of a repository: the paths that git writes.
+    Index,
+    /// Link in a repository in place of a file or folder of git, which leads to another one.
     InnerLink,
     /// `commondir` of a repository, which refers to the folder of its settings.
     Common,
@@ -772,6 +774,12 @@ fn classify_entry(
             b"config" | b"config.worktree" => Some(Sort::Settings),
             b"commondir" => Some(Sort::Common),
             b"info" if kind == PlaceKind::Link => Some(Sort::Attributes),
+            b"lazygit.yml" => Some(Sort::Name(Class::Git)),
+            name if kind != PlaceKind::Link
+                && (name == b"index" || name.starts_with(b"sharedindex.")) =>
+            {
+                Some(Sort::Index)
+            }
             _ => None,
         };
         if control.is_some() {
@@ -779,7 +787,12 @@ fn classify_entry(
         }
     }
     // `HEAD` may be a link, in old repositories.
-    if role == FolderRole::Git && kind == PlaceKind::Link && &*folded != b"head" {
+    let is_of_git = is_repository
+        || matches!(
+            role,
+            FolderRole::Git | FolderRole::Info | FolderRole::Inside | FolderRole::Progress
+        );
+    if is_of_git && kind == PlaceKind::Link && &*folded != b"head" {
         return Some(Sort::InnerLink);
     }
     if role == FolderRole::Info && &*folded == b"attributes" {
@@ -790,7 +803,9 @@ fn classify_entry(
     if is_progress("rebase-merge") && name == "git-rebase-todo" {
         return Some(Sort::Todo);
     }
-    if (is_progress("rebase-merge") && name == "strategy")
+    let is_number = |names: [&str; 2]| names.into_iter().any(|number| name == number);
+    if (is_progress("rebase-merge") && (name == "strategy" || is_number(["msgnum", "end"])))
+        || (is_progress("rebase-apply") && is_number(["next", "last"]))
         || (is_progress("sequencer") && name == "opts")
     {
         return Some(Sort::Strategy);
@@ -844,7 +859,7 @@ fn role_below(
     match &*folded {
         b"info" if is_repository => return Some((FolderRole::Info, names)),
         _ if is_inside => return Some((FolderRole::Inside, names)),
-        b"rebase-merge" | b"sequencer" if is_repository => {
+        b"rebase-merge" | b"rebase-apply" | b"sequencer" if is_repository => {
             return Some((FolderRole::Progress, names));
         }
         _ => {}

@@ -11,7 +11,7 @@ use posse_base::secrets;
 
 use crate::protect::known_secrets::nearest_accessible;
 use crate::protect::place::{self, Identity, PlaceKind, Root, Stat};
-use crate::protect::{GuardState, Protection, Watched};
+use crate::protect::{GuardState, HiddenPaths, Protection, Watched};
 
 /// Maximum size in bytes of a `.pem` file that is searched for a private key. A larger file counts
 /// as a secret.
@@ -50,9 +50,9 @@ impl Keys {
 }
 
 impl Protection {
-    /// Returns every existing path to hide: secrets among `found`, credential stores, and posse's
+    /// Returns and sorts every existing path to hide: secrets among `found`, credential stores, and posse's
     /// own folders; and folders that cannot be listed, which may contain secrets. Public
-    /// certificates, and secrets that the user lets commands read, are left
+    /// certificates, files that are as in their commit, and secrets that the user lets commands read, are left
     /// out. The files and folders among `found` are registered by identity; if the scan was
     /// complete, registered ones that it did not find are searched for.
     pub(super) fn hidden(
@@ -60,7 +60,7 @@ impl Protection {
         inner: &mut GuardState,
         found: &[(usize, Arc<Path>)],
         mut is_complete: bool,
-    ) -> Vec<PathBuf> {
+    ) -> HiddenPaths {
         let mut hidden: BTreeSet<PathBuf> = BTreeSet::new();
         let mut linked = Vec::new();
         let mut seen = HashSet::new();
@@ -71,17 +71,19 @@ impl Protection {
             path.ancestors().skip(1).any(|path| known.contains(&(at, path)))
         };
         for (at, path) in found {
-            let GuardState { roots, stores, .. } = &mut *inner;
+            let GuardState { roots, stores, committed, .. } = &mut *inner;
             let root = &roots[*at].root;
             if stores.is_public(root, path) {
                 continue;
             }
             let whole = root.path.join(path);
             let stat = Stat::at(&root.folder, path);
+            let is_public = stat.as_ref().is_ok_and(|stat| committed.is_as_committed(&whole, stat));
             match stat.as_ref().map(|stat| stat.kind) {
                 Ok(PlaceKind::Link) => hidden.extend(self.linked_to(roots, &whole)),
                 Ok(PlaceKind::File | PlaceKind::Folder) => {
                     if let Ok(stat) = &stat
+                        && !is_public
                         && !self.is_readable(&whole)
                     {
                         self.register(root, path, stat);
@@ -116,9 +118,12 @@ impl Protection {
         let exists = |path: &PathBuf| fs::symlink_metadata(path).is_ok();
         let stores = stores.chain(self.own.iter().cloned()).filter(exists);
         // A link to a store is resolved: its target is hidden.
-        hidden.extend(stores.filter_map(|path| fs::canonicalize(path).ok()));
+        let stores: Vec<PathBuf> = stores.filter_map(|path| fs::canonicalize(path).ok()).collect();
+        hidden.extend(stores.iter().cloned());
         hidden.retain(|path| !self.is_readable(path));
-        hidden.into_iter().collect()
+        let GuardState { roots, committed, .. } = inner;
+        let may_show = |path: &Path| !stores.iter().any(|store| path.starts_with(store));
+        committed.sort(roots, hidden.into_iter().collect(), may_show)
     }
 
     /// True if the user lets commands read the secret `path`.

@@ -14,6 +14,7 @@ use super::*;
 
 mod hidden_places;
 mod large_folders;
+mod moved_names;
 mod pointed;
 mod renamed_secrets;
 mod written;
@@ -133,7 +134,8 @@ fn ordinary_git_changes_are_not_reported() {
         write(root, ".git/objects/ab/cdef", "x");
         write(root, ".git/refs/heads/feature/AGENTS.md", "0000\n");
         write(root, ".git/logs/refs/heads/feature/.vscode", "x");
-        write(root, ".git/index", "x");
+        fs::write(root.join(".git/index"), [&b"DIRC\0\0\0\x02\0\0\0\0"[..], &[0; 20]].concat())
+            .unwrap();
         write(root, ".git/HEAD", "ref: refs/heads/feature/AGENTS.md\n");
         write(root, "src/main.rs", "fn main() { }\n");
         write(root, "node_modules/p/CLAUDE.md", "x");

@@ -50,6 +50,8 @@ struct Record {
     /// Identities of the parent folders when the tool wrote, the nearest first.
     around: Vec<Option<Identity>>,
     bytes: usize,
+    /// True if the file was in a repository when the tool wrote.
+    in_repository: bool,
 }
 
 /// Position in the log. A check queries the writes after it.
@@ -140,9 +142,24 @@ impl Writing<'_> {
         let identity = |folder: &Path| fs::symlink_metadata(folder).ok().as_ref().map(identity_of);
         let around = path.ancestors().skip(1).map(identity).collect();
         log.bytes += bytes;
-        let record = Record { number: log.last, made, around, bytes };
+        let record =
+            Record { number: log.last, made, around, bytes, in_repository: is_in_repository(path) };
         log.records.insert(path.to_owned(), record);
     }
+}
+
+/// True if `path` is in a folder that git accepts as a repository now.
+fn is_in_repository(path: &Path) -> bool {
+    let is_repository = |folder: &Path| {
+        let exists = |name: &str| {
+            let name = if name == "head" { "HEAD" } else { name };
+            folder.join(name).symlink_metadata().is_ok()
+        };
+        let is_dot_git =
+            folder.file_name().is_some_and(|name| protected::is_dot_git(name.as_encoded_bytes()));
+        is_dot_git || protected::is_repository(exists)
+    };
+    path.ancestors().skip(1).any(is_repository)
 }
 
 fn identity_of(metadata: &Metadata) -> Identity {
@@ -177,7 +194,7 @@ impl GuardState {
                 let Some(below) = below.filter(|_| !watched.is_out_of_reach) else { continue };
                 let items = amended.as_ref().map_or(&baseline.items, |amended| &amended.items);
                 if let Some((key, sort)) =
-                    protected_name_of(at, &watched.root.path, below, items, now)
+                    protected_name_of(at, &watched.root.path, below, (items, now), record)
                 {
                     let amended = amended.get_or_insert_with(|| baseline.clone());
                     amend(&mut amended.items, key, sort, below, record);
@@ -194,16 +211,19 @@ fn protected_name_of(
     at: usize,
     root: &Path,
     below: &Path,
-    items: &HashMap<ProtectedPath, BaselineItem>,
-    now: &BTreeMap<ProtectedPath, BaselineItem>,
+    (items, now): (&HashMap<ProtectedPath, BaselineItem>, &BTreeMap<ProtectedPath, BaselineItem>),
+    record: &Record,
 ) -> Option<(ProtectedPath, Sort)> {
+    // A command that makes a repository of a folder must not turn ordinary files, which were written
+    // without a question, into settings that a person has permitted.
+    let present = |key: &ProtectedPath| now.get(key).filter(|_| record.in_repository);
     let mut folder = PathBuf::new();
     let mut may_be_named = true;
     for part in below {
         let above = folder.file_name().or(root.file_name()).unwrap_or_default().to_owned();
         folder.push(part);
         let key: ProtectedPath = (at, folder.as_path().into());
-        if let Some(known) = items.get(&key).or_else(|| now.get(&key)) {
+        if let Some(known) = items.get(&key).or_else(|| present(&key)) {
             if known.state.is_some() {
                 return Some((key, known.sort));
             }

@@ -8,7 +8,9 @@ use posse_actors::event::{Event, JobEnd};
 use posse_actors::ports::{PostCallMessage, PostCallSink, RunContext, ToolOutput};
 use posse_base::count;
 use posse_base::failure::printable;
-use posse_sandbox::{Exemptions, ProcessOutcome, RunError, Sandbox, Spawn, Update, finding_lines};
+use posse_sandbox::{
+    Exemptions, ProcessOutcome, RunError, Sandbox, Spawn, Update, finding_lines, tracked_lines,
+};
 use tokio::sync::oneshot;
 
 use crate::bash::{refused, report};
@@ -133,6 +135,7 @@ pub(super) fn end(job: &Job, ran: Result<ProcessOutcome, RunError>) {
 
 fn notes(outcome: &ProcessOutcome) -> Vec<String> {
     let mut notes = finding_lines(&outcome.findings);
+    notes.extend(tracked_lines(&outcome.tracked_secrets));
     if outcome.stragglers > 0 {
         let left = count(outcome.stragglers, "process was", "processes were");
         notes.push(format!("{left} left behind and killed"));

@@ -3,12 +3,14 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use posse_actors::conversation::ContentPart;
 use posse_actors::event::{Event, SandboxTier};
 use posse_actors::ports::{Confinement, PostCallMessage, RunContext, ToolOutput};
-use posse_sandbox::{AtTimeout, Exemptions, RunError, Sandbox, Spawn, Update, finding_lines};
+use posse_sandbox::{
+    AtTimeout, Exemptions, ProcessOutcome, RunError, Sandbox, Spawn, Update, finding_lines,
+};
 use tokio::sync::oneshot;
 
 use crate::bash::{JOB_TIMEOUT, announce, background, network, refused, report};
@@ -81,20 +83,7 @@ pub(super) async fn run(
         Ok(()) = continued_as_job => None,
     };
     match (ended, job.get()) {
-        (Some(Ok(outcome)), _) => {
-            // Changes of protected files, for the user and the journal. There may be more of them
-            // than the channel holds.
-            for message in finding_lines(&outcome.findings) {
-                context.facts.send(Event::Warning { message }).await.ok();
-            }
-            let missed = is_offline && network::is_missed(&outcome);
-            if missed && !env.told_offline.swap(true, Ordering::Relaxed) {
-                let message = format!("a command failed: {}", network::NO_NETWORK);
-                context.facts.send(Event::Warning { message }).await.ok();
-            }
-            let notes = missed.then(|| network::NO_NETWORK.to_owned()).into_iter().chain(note);
-            report::output(&env.session_dir, context, &outcome, notes.collect(), timeout)
-        }
+        (Some(Ok(outcome)), _) => result(env, context, &outcome, is_offline, note, timeout).await,
         (Some(Err(error)), _) => refused(&error),
         (None, Some(job)) => {
             if job.is_live() {
@@ -108,6 +97,35 @@ pub(super) async fn run(
             source: std::io::Error::other("neither a result nor a job is left of it"),
         }),
     }
+}
+
+/// Creates the result of an ended command, and tells the user about protected files, tracked secrets
+/// and a missing network.
+async fn result(
+    env: &ToolEnvironment,
+    context: &RunContext,
+    outcome: &ProcessOutcome,
+    is_offline: bool,
+    note: Option<String>,
+    timeout: Duration,
+) -> ToolOutput {
+    // Changes of protected files, for the user and the journal. There may be more of them
+    // than the channel holds.
+    for message in finding_lines(&outcome.findings) {
+        context.facts.send(Event::Warning { message }).await.ok();
+    }
+    let missed = is_offline && network::is_missed(outcome);
+    if missed && !env.told_offline.swap(true, Ordering::Relaxed) {
+        let message = format!("a command failed: {}", network::NO_NETWORK);
+        context.facts.send(Event::Warning { message }).await.ok();
+    }
+    let untold = report::untold_secrets(env, &context.call, &outcome.tracked_secrets);
+    for message in untold.clone() {
+        context.facts.send(Event::Warning { message }).await.ok();
+    }
+    let notes =
+        missed.then(|| network::NO_NETWORK.to_owned()).into_iter().chain(untold).chain(note);
+    report::output(&env.session_dir, context, outcome, notes.collect(), timeout)
 }
 
 /// Handles updates of the running command: for its call, and later for `job`.

@@ -15,6 +15,9 @@ use posse_sandbox::Sandbox;
 
 use crate::ToolEnvironment;
 
+/// Error code of a refusal.
+pub(super) const CODE: &str = "SH008";
+
 /// Maximum number of bytes of a configuration file that are searched.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
@@ -150,7 +153,7 @@ impl PackageManager {
     }
 }
 
-/// Refuses `command` with `SH008` if it fetches packages and the sandbox hides a file `.npmrc` or
+/// Refuses `command` with [`CODE`] if it fetches packages and the sandbox hides a file `.npmrc` or
 /// `.yarnrc.yml` that names a package registry, in `cwd`, in a folder above it or in the home
 /// folder.
 pub(super) fn check(
@@ -173,7 +176,7 @@ pub(super) fn check(
                  names from the public registry; the user can make it readable with \
                  `posse config edit sandbox.readSecrets '[\"{file}\"]'`"
             );
-            return Err(ToolError::new("SH008", message));
+            return Err(ToolError::new(CODE, message));
         }
     }
     Ok(())

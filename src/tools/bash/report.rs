@@ -1,16 +1,23 @@
 //! Result of an ended command, for the model and for programs.
 
 use std::path::Path;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use posse_actors::conversation::ContentPart;
 use posse_actors::event::Event;
-use posse_actors::ports::{PostCallMessage, PostCallSink, RunContext, ToolOutput};
+use posse_actors::ports::{CallContext, PostCallMessage, PostCallSink, RunContext, ToolOutput};
 use posse_base::count;
-use posse_sandbox::{Captured, Exit, LateFindings, ProcessOutcome, finding_lines};
+use posse_sandbox::{
+    Captured, Exit, LateFindings, ProcessOutcome, TrackedSecret, finding_lines, tracked_lines,
+};
+
 use serde_json::json;
 
-use crate::{output, spill};
+use crate::{ToolEnvironment, output, spill};
+
+/// Maximum number of reports about tracked secrets that are remembered. There are no further ones.
+const TOLD_MAX: usize = 10_000;
 
 /// Minimum time without output at the end of a command that timed out for the note that it may have
 /// waited for input.
@@ -82,6 +89,23 @@ pub(super) fn output(
             "durationMs": milliseconds(outcome.duration),
         }),
     }
+}
+
+/// Returns lines about the tracked `secrets` of which the caller has not been told yet.
+pub(super) fn untold_secrets(
+    env: &ToolEnvironment,
+    call: &CallContext,
+    secrets: &[TrackedSecret],
+) -> Vec<String> {
+    if secrets.is_empty() {
+        return Vec::new();
+    }
+    let mut told = env.told_secrets.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut is_new = |secret: &&TrackedSecret| {
+        told.len() < TOLD_MAX && told.insert((call.reader().to_owned(), (*secret).clone()))
+    };
+    let untold: Vec<TrackedSecret> = secrets.iter().filter(&mut is_new).cloned().collect();
+    tracked_lines(&untold)
 }
 
 /// Creates a receiver of findings after the end of a call, which records them as warnings.

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use posse_actors::ports::Confinement;
 use posse_base::failure::printable;
+use posse_sandbox::git_settings::{HARMLESS, PROGRAMS, VARIABLES};
 use posse_sandbox::{Dialogue, Directory, Exit, ProcessOutcome, Sandbox, Spawn, find_program};
 
 use crate::worktree::Unavailable;
@@ -23,29 +24,6 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 const COMPLAINT_BYTES_MAX: usize = 2000;
 /// Maximum number of characters of git's error output in a message.
 const COMPLAINT_CHARS_MAX: usize = 200;
-
-/// Harmless values for the git settings that start programs or reach other machines.
-const HARMLESS: [&str; 8] = [
-    "core.hooksPath=/dev/null",
-    "core.fsmonitor=false",
-    "core.sshCommand=false",
-    "core.askPass=false",
-    "core.pager=cat",
-    "core.attributesFile=/dev/null",
-    "credential.helper=",
-    "protocol.allow=never",
-];
-
-/// Environment variables of git: no prompts, no optional locks, no network, no pager, English
-/// messages.
-const VARIABLES: [(&str, &str); 6] = [
-    ("GIT_TERMINAL_PROMPT", "0"),
-    ("GIT_OPTIONAL_LOCKS", "0"),
-    ("GIT_NO_LAZY_FETCH", "1"),
-    ("GIT_ALLOW_PROTOCOL", "none"),
-    ("GIT_PAGER", "cat"),
-    ("LC_ALL", "C"),
-];
 
 /// The user's git repository.
 #[derive(Debug)]
@@ -195,8 +173,7 @@ async fn ask(
     top: &Path,
     asked: &[&str],
 ) -> Result<GitOutput, Unavailable> {
-    let fixed = ["/usr/bin/git", "/usr/local/bin/git", "/bin/git"];
-    let program = find_program("git", &fixed).ok_or(Unavailable::NoGit)?;
+    let program = find_program("git", &PROGRAMS).ok_or(Unavailable::NoGit)?;
     let mut arguments: Vec<OsString> = vec!["--no-pager".into()];
     for setting in HARMLESS {
         arguments.extend(["-c".into(), setting.into()]);

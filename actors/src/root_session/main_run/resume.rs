@@ -221,8 +221,9 @@ impl SessionBase {
     }
 
     fn with(&self) -> ResumedConfig {
-        let SessionSettings { posse, cwd, agent, tier, instructions, own_budget, .. } =
-            &*self.settings;
+        let SessionSettings {
+            posse, cwd, agent, tier, instructions, own_budget, own_prompt, ..
+        } = &*self.settings;
         ResumedConfig {
             posse: posse.clone(),
             cwd: cwd.clone(),
@@ -233,6 +234,7 @@ impl SessionBase {
             permission_mode: Some(self.services.mode.current()),
             instructions: instructions.clone(),
             budget: *own_budget,
+            prompt: own_prompt.clone(),
         }
     }
 

@@ -6,8 +6,8 @@
 //! `-R` of `tree`) or decompress (`-z` of `file`); `--retry` and `-F` of `tail`, which open a name
 //! again.
 
-use super::Operands::{Data, Nothing};
-use super::{FILES, NAMES, Spec, spec};
+use super::Operands::{Data, Nothing, Words};
+use super::{FILES, NAMES, Spec, TREES, reads};
 
 /// Options of `head` and `tail`.
 const ENDS: &str = "\
@@ -19,7 +19,7 @@ pub(super) static SPECS: &[Spec] = &[
     Spec {
         inert: true,
         others: Some(""),
-        ..spec(
+        ..reads(
             &["ls"],
             NAMES,
             &["-1 -A -a -B -b -C -c -d -D -F -f -G -g -H -h -i -k -l -m -N -n -o -p -Q -q -r -S \
@@ -37,19 +37,19 @@ pub(super) static SPECS: &[Spec] = &[
     Spec {
         inert: true,
         others: Some(""),
-        ..spec(
+        ..reads(
             &["cat"],
             FILES,
             &["-A -b -e -E -n -s -t -T -u -v --show-all --number-nonblank --show-ends --number \
                 --squeeze-blank --show-tabs --show-nonprinting --help --version"],
         )
     },
-    Spec { inert: true, numbers: true, others: Some(""), ..spec(&["head"], FILES, &[ENDS]) },
+    Spec { inert: true, numbers: true, others: Some(""), ..reads(&["head"], FILES, &[ENDS]) },
     Spec {
         inert: true,
         numbers: true,
         others: Some("--retry --debug"),
-        ..spec(
+        ..reads(
             &["tail"],
             FILES,
             &[
@@ -61,7 +61,7 @@ pub(super) static SPECS: &[Spec] = &[
     },
     Spec {
         others: Some("--files0-from --debug"),
-        ..spec(
+        ..reads(
             &["wc"],
             FILES,
             &["-l -w -c -m -L --lines --words --bytes --chars --max-line-length --help --version \
@@ -71,14 +71,14 @@ pub(super) static SPECS: &[Spec] = &[
     Spec {
         inert: true,
         others: Some(""),
-        ..spec(
+        ..reads(
             &["stat"],
             NAMES,
             &["-L -t -f --dereference --terse --file-system --help --version --cached: -c:text \
                 --format:text --printf:text"],
         )
     },
-    spec(
+    reads(
         &["file"],
         NAMES,
         &["-b -i -L -h -k -n -N -0 -r -v --brief --mime --mime-type --mime-encoding --extension \
@@ -87,9 +87,9 @@ pub(super) static SPECS: &[Spec] = &[
     ),
     Spec {
         others: Some("--files0-from --exclude-from --dereference"),
-        ..spec(
+        ..reads(
             &["du"],
-            NAMES,
+            TREES,
             &["-0 -a -b -c -D -H -h -k -l -m -P -S -s -x --null --all --apparent-size --bytes \
                 --total --dereference-args --human-readable --inodes --count-links \
                 --no-dereference --separate-dirs --si --summarize --one-file-system --help \
@@ -99,7 +99,7 @@ pub(super) static SPECS: &[Spec] = &[
     },
     Spec {
         others: Some("--sync"),
-        ..spec(
+        ..reads(
             &["df"],
             NAMES,
             &["-a -H -h -i -k -l -P -T -v --all --human-readable --si --inodes --local --no-sync \
@@ -107,25 +107,25 @@ pub(super) static SPECS: &[Spec] = &[
                 --type: -x: --exclude-type: --output?"],
         )
     },
-    spec(
+    reads(
         &["tree"],
-        NAMES,
+        TREES,
         &["-a -d -f -x -q -N -Q -p -u -g -s -h -D -F -v -t -c -U -r -i -A -S -n -C -X -J \
             --gitignore --ignore-case --matchdirs --metafirst --prune --noreport --si --du \
             --inodes --device --dirsfirst --filesfirst --version --help -L: -I:text -P:text \
             --filelimit: --charset: --sort: --timefmt:text"],
     ),
-    spec(&["pwd"], Nothing, &["-L -P"]),
-    spec(&["true"], Nothing, &[]),
-    spec(&["false"], Nothing, &[]),
-    spec(&["whoami"], Nothing, &["--help --version"]),
-    spec(
+    reads(&["pwd"], Nothing, &["-L -P"]),
+    reads(&["true"], Nothing, &[]),
+    reads(&["false"], Nothing, &[]),
+    reads(&["whoami"], Nothing, &["--help --version"]),
+    reads(
         &["uname"],
         Nothing,
         &["-a -s -n -r -v -m -p -i -o --all --kernel-name --nodename --kernel-release \
             --kernel-version --machine --processor --hardware-platform --operating-system --help \
             --version"],
     ),
-    spec(&["which"], Data, &["-a"]),
-    spec(&["echo"], Data, &["-n -e -E"]),
+    reads(&["which"], Data, &["-a"]),
+    reads(&["echo"], Words, &[]),
 ];

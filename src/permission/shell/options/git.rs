@@ -7,10 +7,10 @@
 //! interactive options of `git add`. Options before the subcommand are no part of a grant.
 
 use super::Operands::{Nothing, Versions};
-use super::{Spec, spec};
+use super::{Spec, configured, spec};
 
 /// Options of every command of git that shows changes.
-const PATCH: &str = "\
+pub(super) const PATCH: &str = "\
     -p -u --patch -s --no-patch --raw --patch-with-raw --patch-with-stat --numstat --shortstat \
     --summary --compact-summary --cumulative -z --name-only --name-status --check --minimal \
     --patience --histogram -w -b --ignore-all-space --ignore-space-change --ignore-space-at-eol \
@@ -36,7 +36,7 @@ const PATCH: &str = "\
 const DIFF: &str = "\
     --cached --staged --merge-base --base --ours --theirs -q --no-index^";
 /// Options of the commands of git that select commits and show them.
-const LOG: &str = "\
+pub(super) const LOG: &str = "\
     --oneline --graph --all --follow --reverse --merges --no-merges --first-parent \
     --exclude-first-parent-only --abbrev-commit --no-abbrev-commit -i --regexp-ignore-case -E \
     --extended-regexp -F --fixed-strings -P --perl-regexp --basic-regexp --all-match \
@@ -62,7 +62,7 @@ pub(super) static SPECS: &[Spec] = &[
             "--no-verbose --no-short --no-branch --no-show-stash --no-porcelain --no-long \
             --no-null --no-untracked-files --no-ignored --no-ignore-submodules --help",
         ),
-        ..spec(
+        ..configured(
             &["git", "status"],
             Versions,
             &["-s --short -b --branch --show-stash --long -v --verbose -z --null --no-column \
@@ -70,18 +70,18 @@ pub(super) static SPECS: &[Spec] = &[
                 --untracked-files? --ignored? --ignore-submodules? --column? --find-renames? -M?"],
         )
     },
-    Spec { numbers: true, ..spec(&["git", "log"], Versions, &[PATCH, LOG]) },
+    Spec { numbers: true, ..configured(&["git", "log"], Versions, &[PATCH, LOG]) },
     Spec {
         numbers: true,
-        ..spec(
+        ..configured(
             &["git", "shortlog"],
             Versions,
             &["-n -s -e -c --numbered --summary --email --committer -w?text --group:format", LOG],
         )
     },
-    Spec { numbers: true, ..spec(&["git", "diff"], Versions, &[PATCH, DIFF, LOG]) },
-    Spec { numbers: true, ..spec(&["git", "show"], Versions, &[PATCH, LOG]) },
-    spec(
+    Spec { numbers: true, ..configured(&["git", "diff"], Versions, &[PATCH, DIFF, LOG]) },
+    Spec { numbers: true, ..configured(&["git", "show"], Versions, &[PATCH, LOG]) },
+    configured(
         &["git", "blame"],
         Versions,
         &["-w -s -e -l -t -f -n -p -c -b -h --porcelain --line-porcelain --incremental \
@@ -90,7 +90,7 @@ pub(super) static SPECS: &[Spec] = &[
             --abbrev: --encoding: --date:text --ignore-rev:text -L:lines --since:text \
             --contents:path --ignore-revs-file:path -S:path -M? -C?"],
     ),
-    spec(
+    configured(
         &["git", "rev-parse"],
         Versions,
         &["--verify --show-toplevel --show-prefix --show-cdup --show-superproject-working-tree \
@@ -105,7 +105,7 @@ pub(super) static SPECS: &[Spec] = &[
             "--recurse-submodules --resolve-undo --exclude-per-directory --with-tree \
             --format --no-cached --no-deleted --no-modified --no-others --help",
         ),
-        ..spec(
+        ..configured(
             &["git", "ls-files"],
             Versions,
             &["-c -d -m -o -i -s -u -k -t -v -f -z --cached --deleted --modified --others \
@@ -117,16 +117,16 @@ pub(super) static SPECS: &[Spec] = &[
     },
     Spec {
         others: Some("--no-contains --no-debug --no-all --no-tags --help"),
-        ..spec(
+        ..configured(
             &["git", "describe"],
             Versions,
             &["--all --tags --contains --long --always --exact-match --first-parent --debug \
                 --candidates: --match:text --exclude:text --abbrev? --dirty? --broken?"],
         )
     },
-    spec(&["git", "stash", "list"], Nothing, &["--oneline"]),
-    spec(&["git", "remote", "-v"], Nothing, &[]),
-    spec(
+    configured(&["git", "stash", "list"], Nothing, &[LOG]),
+    configured(&["git", "remote", "-v"], Nothing, &[]),
+    configured(
         &["git", "merge-base"],
         Versions,
         &["--all -a --octopus --independent --is-ancestor --fork-point"],
@@ -136,5 +136,5 @@ pub(super) static SPECS: &[Spec] = &[
         Versions,
         &["-A --all -u --update -n --dry-run -v --verbose -N --intent-to-add"],
     ),
-    spec(&["git", "--version"], Nothing, &[]),
+    configured(&["git", "--version"], Nothing, &[]),
 ];

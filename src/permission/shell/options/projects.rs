@@ -2,7 +2,7 @@
 //! Rust 1.95, npm 11.19, pytest 9.2, Jest 29, Mocha 10, Vitest 1 and Go 1.22.
 
 use super::Operands::{Data, Nothing};
-use super::{FILES, OptionSyntax, Spec, spec};
+use super::{FILES, OptionSyntax, Spec, confined, spec};
 
 // Left out of cargo: `--config` and `--manifest-path` change the target, `--target-dir` and
 // `--timings` write, `-Z` has arbitrary effects, `--help` opens a viewer.
@@ -56,11 +56,13 @@ pub(super) static SPECS: &[Spec] = &[
     spec(&["cargo", "check"], Nothing, &[CARGO, BUILD]),
     spec(&["cargo", "doc"], Nothing, &[CARGO, BUILD]),
     spec(&["cargo", "fmt"], Nothing, &["--all --check -q --quiet -v --verbose -p: --package:"]),
-    spec(
+    confined(
         &["cargo", "tree"],
         Data,
-        &["--workspace -i --all-features --no-dedupe -d --duplicates --locked --offline --frozen \
-            -p: --package: -e: --edges: --depth: -F:data --features:data"],
+        &["--workspace --all-features --no-dedupe -d --duplicates --locked --offline --frozen \
+            -p: --package: -e: --edges: --depth: -F:data --features:data -i?data --invert?data \
+            --no-default-features --prefix: --charset: --target: --prune:data -q --quiet \
+            -v --verbose --color: -f:text --format:text"],
     ),
     Spec {
         style: OptionSyntax::Whole,
@@ -94,10 +96,6 @@ pub(super) static SPECS: &[Spec] = &[
     },
     spec(&["go", "vet"], FILES, &["-v"]),
     Spec { style: OptionSyntax::Argparse, ..spec(&["pytest"], FILES, &[PYTEST]) },
-    spec(&["rustc", "--version"], Nothing, &[]),
-    spec(&["cargo", "--version"], Nothing, &[]),
-    spec(&["node", "--version"], Nothing, &[]),
-    spec(&["npm", "--version"], Nothing, &[]),
 ];
 
 // Left out: `-p`, `-c`, `-o`, `--rootdir`, `--confcutdir` and `--pyargs` load code or settings from

@@ -6,7 +6,7 @@
 //! and `-uu` read hidden files, `--ignore-file` may do so; `-L` follows links.
 
 use super::Operands::{Expression, Pattern};
-use super::{Spec, spec};
+use super::{Spec, reads};
 
 const GREP: &str = "\
     -i -y -v -w -x -c -n -H -h -l -L -o -q -s -E -F -G -P -I -a -b -T -U -u -V -Z -z -r^ \
@@ -55,8 +55,8 @@ pub(super) static SPECS: &[Spec] = &[
             "--dereference-recursive --directories --devices --exclude-from \
             --fixed-regexp",
         ),
-        ..spec(&["grep"], Pattern, &[GREP])
+        ..reads(&["grep"], Pattern, &[GREP])
     },
-    spec(&["rg"], Pattern, &[RIPGREP]),
-    spec(&["find"], Expression, &[]),
+    reads(&["rg"], Pattern, &[RIPGREP]),
+    reads(&["find"], Expression, &[]),
 ];

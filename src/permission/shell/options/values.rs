@@ -4,6 +4,8 @@ use crate::shell::Names;
 use crate::shell::allow::{self, Ground, PathAccess};
 use crate::shell::sensitive::{is_sensitive, selects_hidden, selects_sensitive};
 
+use super::scripts::ScriptLanguage;
+
 /// Kind of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OptionValue {
@@ -35,6 +37,10 @@ pub(super) enum OptionValue {
     Reporter,
     /// A plugin to disable: `no:name`.
     Disabled,
+    /// Columns of `ps`, none of which is the environment of processes.
+    Columns,
+    /// A script of sed that only prints.
+    SedScript,
 }
 
 /// Reporters of Jest, Mocha, Vitest and the runner of Node that print text. Any other name may be
@@ -61,6 +67,8 @@ impl OptionValue {
             "path" => OptionValue::Path,
             "reporter" => OptionValue::Reporter,
             "disabled" => OptionValue::Disabled,
+            "columns" => OptionValue::Columns,
+            "sed" => OptionValue::SedScript,
             _ => OptionValue::Plain,
         }
     }
@@ -75,7 +83,10 @@ impl OptionValue {
             OptionValue::Word if value.contains('.') => {
                 Err(format!("{option} {value} may load a module"))
             }
-            OptionValue::Plain | OptionValue::Word => plain(option, value),
+            OptionValue::Columns if value.to_ascii_lowercase().contains("env") => {
+                Err(format!("{option} {value} may show the environment of processes"))
+            }
+            OptionValue::Plain | OptionValue::Word | OptionValue::Columns => plain(option, value),
             OptionValue::HiddenGlob if !value.starts_with('!') && selects_hidden(value) => {
                 Err(format!("{option} {value} may select a hidden file with secrets"))
             }
@@ -95,6 +106,7 @@ impl OptionValue {
             OptionValue::Reporter => Err(format!("the reporter {value} may be a module")),
             OptionValue::Disabled if value.starts_with("no:") => Ok(()),
             OptionValue::Disabled => Err(format!("{option} {value} loads a plugin")),
+            OptionValue::SedScript => ScriptLanguage::Sed.check(value),
         }
     }
 }
@@ -121,12 +133,13 @@ fn glob(option: &str, value: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Accepts a format of git without a field of a signature: `%G`, also with `+`, `-` or a space
-/// between.
+/// Accepts a format or sort key of git without a field of a signature: `%(signature)`, or `%G`, also
+/// with `+`, `-` or a space between.
 fn format_value(option: &str, value: &str) -> Result<(), String> {
     let mut fields = value.split('%').skip(1);
-    if fields.any(|field| field.trim_start_matches(['+', '-', ' ']).starts_with('G')) {
-        return Err(format!("{option} with %G runs the program that checks signatures"));
+    let checks = fields.any(|field| field.trim_start_matches(['+', '-', ' ']).starts_with('G'));
+    if checks || value.contains("signature") {
+        return Err(format!("{option} {value} runs the program that checks signatures"));
     }
     Ok(())
 }

@@ -310,14 +310,19 @@ fn common_folder_is_guarded_also_without_a_head() {
         write(root, "a/b/inner/.git/commondir", "../../../../store\n");
     });
     assert!(!world.exists("a/b/inner/.git/commondir"));
-    // It was a repository when the commondir was written.
+    // Also a repository must not replace the settings of another one.
     let world = ProtectedWorkspace::new();
     world.after(|root| {
+        repository(&root.join("store"));
+        write(root, "a/b/inner/.git/commondir", "../../../../store\n");
+    });
+    assert!(!world.exists("a/b/inner/.git/commondir"));
+    // The user may have done so.
+    let world = ProtectedWorkspace::with(|root| {
         repository(&root.join("store"));
         repository(&root.join("new/.git"));
         write(root, "new/.git/commondir", "../../store\n");
     });
-    assert!(world.exists("new/.git/commondir"));
     let findings = world.after(|root| {
         fs::remove_file(root.join("store/HEAD")).unwrap();
         write(root, "store/config", "[core]\n\tfsmonitor = ./evil\n");

@@ -259,3 +259,56 @@ fn secrets_with_names_that_are_no_text_are_hidden() {
     let survey = Arc::new(protection.unwrap()).survey();
     assert_eq!(survey.hidden, names[..3]);
 }
+
+/// A `..` leads to the folder around the target of a link, not to the one around the link.
+#[test]
+fn parents_of_link_targets_count() {
+    let place = Place::new();
+    let base = &place.base;
+    repository(&base.join("w/.git"));
+    fs::create_dir_all(base.join("w/deep/er/x")).unwrap();
+    fs::create_dir_all(base.join("w/hk")).unwrap();
+    symlink("deep/er/x", base.join("w/lnk")).unwrap();
+    let config = "[core]\n\thooksPath = lnk/../hk\n[include]\n\tpath = ../lnk/../inc\n";
+    write(base, "w/.git/config", config);
+    let found = place.after(&["w"], |base| {
+        write(base, "w/deep/er/hk/pre-commit", "evil\n");
+        write(base, "w/deep/er/inc", "[core]\n\tfsmonitor = evil\n");
+        write(base, "w/hk/pre-commit", "ordinary\n");
+    });
+    assert_eq!(found, ["w/deep/er/hk", "w/deep/er/inc"]);
+    // The link itself decides where the settings lead.
+    let found = place.after(&["w"], |base| {
+        fs::remove_file(base.join("w/lnk")).unwrap();
+        symlink("deep", base.join("w/lnk")).unwrap();
+    });
+    assert_eq!(found, ["w/lnk"]);
+}
+
+#[test]
+fn pointers_through_links_are_not_accepted() {
+    let place = Place::new();
+    let base = &place.base;
+    repository(&base.join("w/.git"));
+    repository(&base.join("w/.git/modules/good"));
+    repository(&base.join("w/deep/fx"));
+    write(base, "w/deep/fx/hooks/pre-commit", "evil\n");
+    fs::create_dir_all(base.join("w/deep/x")).unwrap();
+    symlink("deep/x", base.join("w/lnk")).unwrap();
+    symlink(".git/modules", base.join("w/mods")).unwrap();
+    // By text these lead to `w/.git/modules/good`.
+    let found = place.after(&["w"], |base| {
+        write(base, "w/one/.git", "gitdir: ../.git/modules/good\n");
+        write(base, "w/two/.git", "gitdir: ../lnk/../fx\n");
+        write(base, "w/three/.git", "gitdir: ../mods/good\n");
+    });
+    assert_eq!(found, ["w/three/.git", "w/two/.git"]);
+    assert!(base.join("w/one/.git").exists());
+    // A pointer of the user may lead through a link, which is protected then.
+    write(base, "w/mine/.git", "gitdir: ../mods/good\n");
+    let found = place.after(&["w"], |base| {
+        fs::remove_file(base.join("w/mods")).unwrap();
+        symlink("deep", base.join("w/mods")).unwrap();
+    });
+    assert_eq!(found, ["w/mods"]);
+}

@@ -273,3 +273,18 @@ fn user_change_is_never_removed_temporarily() {
     });
     assert!(!world.quarantine.exists());
 }
+
+/// A command that turns its folder into a repository gives an ordinary file, which was written
+/// without a question, another meaning.
+#[test]
+fn ordinary_file_does_not_become_a_permitted_setting() {
+    let world = ProtectedWorkspace::new();
+    let findings = world.after(|root| {
+        world.allowed("sub/config", "[core]\n\tfsmonitor = evil\n");
+        fs::create_dir_all(root.join("sub/refs")).unwrap();
+        fs::create_dir(root.join("sub/objects")).unwrap();
+        write(root, "sub/HEAD", "ref: refs/heads/main\n");
+        write(root, "proj/.git", "gitdir: ../sub\n");
+    });
+    assert_eq!(world.read("sub/config"), "[core]\n", "{findings:?}");
+}

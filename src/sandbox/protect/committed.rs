@@ -1,0 +1,473 @@
+//! Hidden files that git tracks, and what commands see in their place.
+//!
+//! For git, a tracked file that a command cannot read is changed, and `git add` fails. So a hidden
+//! file is shown as it is if its bytes are those of the commit that is checked out (`HEAD`), which
+//! commands can read from the repository anyway. Otherwise commands see the bytes of the commit, in
+//! a read-only file. The index proves nothing: a secret can be staged by mistake.
+//!
+//! git reads the commit as a command does (`src/sandbox/committed_files.rs`), so commands could read
+//! all of its bytes without this module. A file that was found to differ is not shown as it is until
+//! it changes: otherwise a command could test guesses of its content by committing them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::fs::{self, DirBuilder, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Component, Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use posse_base::count;
+use posse_base::failure::printable;
+use posse_base::hex::sha256;
+use posse_base::secrets;
+use tempfile::TempDir;
+
+use crate::plan::Replacement;
+use crate::protect::place::{self, Identity, PlaceKind, Root, Stat};
+use crate::protect::references::{self, GitRepository};
+use crate::protect::scan::{SETTLED, is_timestamp_final};
+use crate::protect::{Protection, Watched};
+
+/// Maximum number of hidden paths about which git is asked before one command. The others stay
+/// hidden until the next command.
+const QUERIES_MAX: usize = 256;
+
+/// Maximum number of bytes of all replacements of a session.
+const REPLACED_BYTES_MAX: usize = 32 << 20;
+
+/// Maximum number of files that are remembered as different from their commit. If there are more,
+/// no further file is shown as it is.
+const UNEQUAL_MAX: usize = 100_000;
+
+/// Maximum size in bytes of `HEAD` and of the file of a branch.
+const REFERENCE_BYTES_MAX: u64 = 4 << 10;
+
+/// Maximum number of references from `HEAD` to a commit, as in git.
+const REFERENCES_MAX: usize = 5;
+
+/// Hidden path for which it is not known what the commit contains.
+#[derive(Debug, Clone)]
+pub(crate) struct Undecided {
+    pub(crate) path: PathBuf,
+    /// Root of the work tree around it.
+    pub(crate) tree: PathBuf,
+    pub(crate) is_folder: bool,
+    head: HeadState,
+}
+
+/// File of a commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CommittedFile {
+    /// Absolute path in the work tree.
+    pub(crate) path: PathBuf,
+    pub(crate) is_executable: bool,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Content of a commit at a hidden path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Committed {
+    /// File at the path, or all files below it if it is a folder. Empty: git does not track it.
+    Files(Vec<CommittedFile>),
+    /// The path is tracked, and its content cannot be shown, for this reason.
+    Unusable(&'static str),
+    /// git gave no answer.
+    Unknown,
+}
+
+/// Tracked secret file or folder that commands do not see as it is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TrackedSecret {
+    /// Absolute path of the file or folder.
+    pub path: PathBuf,
+    /// View of commands in its place.
+    pub view: TrackedView,
+}
+
+/// View that commands have of a tracked secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TrackedView {
+    /// The bytes of the commit that is checked out, because the file differs from it, or has a
+    /// second hard link.
+    CommittedFile,
+    /// A folder that contains the files of the commit, and nothing else.
+    CommittedFolder,
+    /// An unreadable file or folder, because the committed content cannot be shown for this reason.
+    Nothing(&'static str),
+}
+
+impl fmt::Display for TrackedSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = printable(&self.path.display().to_string());
+        match self.view {
+            TrackedView::CommittedFile => write!(
+                f,
+                "SBX011 {path} has the name of a secret and is not as in the commit that is checked \
+                 out: commands see the committed version, read-only, and git reports no change of it"
+            ),
+            TrackedView::CommittedFolder => write!(
+                f,
+                "SBX011 {path} has the name of a secret folder: commands see only the files of the \
+                 commit that is checked out, read-only, and git reports no change of them"
+            ),
+            TrackedView::Nothing(reason) => write!(
+                f,
+                "SBX011 {path} has the name of a secret and is hidden from commands, so git may \
+                 report it as changed: {reason}"
+            ),
+        }
+    }
+}
+
+/// Maximum number of tracked secrets that are reported one by one. The others are counted.
+const REPORTED_MAX: usize = 12;
+
+/// Formats tracked secrets that commands do not see as they are: a line each, with a bound.
+pub fn tracked_lines(secrets: &[TrackedSecret]) -> Vec<String> {
+    let (named, rest) = secrets.split_at(secrets.len().min(REPORTED_MAX));
+    let mut lines: Vec<String> = named.iter().map(ToString::to_string).collect();
+    if !rest.is_empty() {
+        let more = count(rest.len(), "more tracked file is", "more tracked files are");
+        lines.push(format!("SBX011 {more} hidden from commands in this way"));
+    }
+    lines
+}
+
+/// State of the files that determine the commit that is checked out: contents of `HEAD` and of the
+/// branch, and status of files with many branches. An outdated state is harmless: it stands for an
+/// earlier commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct HeadState {
+    texts: Vec<Vec<u8>>,
+    tables: [Option<(u64, u64, i64, i64)>; 2],
+}
+
+impl HeadState {
+    fn of(repository: &GitRepository) -> HeadState {
+        let GitRepository { folder, common, .. } = repository;
+        let read = |path: &Path| references::read(path, REFERENCE_BYTES_MAX);
+        let mut texts = vec![read(&folder.join("HEAD")).unwrap_or_default()];
+        for _ in 0..REFERENCES_MAX {
+            let Some(name) = texts.last().and_then(|text| reference(text)) else { break };
+            let text = read(&folder.join(&name)).or_else(|| read(&common.join(&name)));
+            texts.push(text.unwrap_or_default());
+        }
+        let tables = ["packed-refs", "reftable/tables.list"].map(|name| {
+            let found = fs::metadata(common.join(name)).ok()?;
+            Some((found.dev(), found.ino(), found.ctime(), found.ctime_nsec()))
+        });
+        HeadState { texts, tables }
+    }
+}
+
+/// Returns the path of the branch, below the git folder, to which `text` refers. `None` if it
+/// contains a commit, or an invalid name.
+fn reference(text: &[u8]) -> Option<PathBuf> {
+    let name = text.strip_prefix(b"ref:")?.trim_ascii();
+    let path = PathBuf::from(std::ffi::OsStr::from_bytes(name));
+    let is_below = path.components().all(|part| matches!(part, Component::Normal(_)));
+    (is_below && !name.contains(&0)).then_some(path)
+}
+
+/// View that commands have of a hidden path.
+#[derive(Debug)]
+enum View {
+    /// The file itself.
+    AsItIs,
+    /// These files; for a folder, all files that it seems to contain.
+    Replaced(Vec<Replacement>),
+    /// Nothing. The reason is set if git tracks the path.
+    Nothing(Option<&'static str>),
+}
+
+#[derive(Debug)]
+struct Decision {
+    head: HeadState,
+    /// Status of the file when it was compared. `None` for folders.
+    stat: Option<Stat>,
+    view: View,
+}
+
+/// Hidden paths, sorted by what commands see in their place.
+#[derive(Debug, Default)]
+pub(super) struct HiddenPaths {
+    /// Paths that are covered, also those with a replacement.
+    pub(super) hidden: Vec<PathBuf>,
+    pub(super) replaced: Vec<Replacement>,
+    pub(super) tracked: Vec<TrackedSecret>,
+    pub(super) undecided: Vec<Undecided>,
+}
+
+/// Decisions about hidden paths, with the files that replace them.
+#[derive(Debug, Default)]
+pub(super) struct CommittedViews {
+    decisions: HashMap<PathBuf, Decision>,
+    /// Files that differ from their commit or have none, with the time of their last change.
+    unequal: HashMap<Identity, (i64, i64)>,
+    replacements: Replacements,
+}
+
+impl CommittedViews {
+    pub(super) fn new(session_dir: PathBuf) -> CommittedViews {
+        let replacements = Replacements { session_dir, ..Replacements::default() };
+        CommittedViews { replacements, ..CommittedViews::default() }
+    }
+
+    /// True if the file at `path`, with the status `stat`, has been found to be as in the commit.
+    pub(super) fn is_as_committed(&self, path: &Path, stat: &Stat) -> bool {
+        let known = self.decisions.get(path);
+        known.is_some_and(|known| {
+            matches!(known.view, View::AsItIs) && known.stat.as_ref() == Some(stat)
+        })
+    }
+
+    /// Sorts `hidden`, in which folders precede their contents. `may_show` is false for paths that
+    /// are hidden for another reason than their name in the workspace. Forgets decisions about other
+    /// paths.
+    pub(super) fn sort(
+        &mut self,
+        roots: &[Watched],
+        hidden: Vec<PathBuf>,
+        may_show: impl Fn(&Path) -> bool,
+    ) -> HiddenPaths {
+        let mut sorted = HiddenPaths::default();
+        let mut trees = WorkTrees::default();
+        let mut decisions = std::mem::take(&mut self.decisions);
+        let mut last_folder: Option<PathBuf> = None;
+        for path in hidden {
+            let is_inside = last_folder.as_ref().is_some_and(|folder| path.starts_with(folder));
+            let found = (!is_inside && may_show(&path)).then(|| examine(roots, &path)).flatten();
+            if let Some((stat, is_folder)) = found
+                && let Some((tree, head)) = trees.around(&path)
+            {
+                let decision = decisions.remove_entry(&path).filter(|(_, known)| {
+                    known.head == head && (is_folder || known.stat == Some(stat))
+                });
+                let is_shown = match decision {
+                    Some((path, decision)) => {
+                        let is_shown = sorted.apply(&path, &decision.view, is_folder);
+                        self.decisions.insert(path, decision);
+                        is_shown
+                    }
+                    None if sorted.undecided.len() < QUERIES_MAX => {
+                        let path = path.clone();
+                        sorted.undecided.push(Undecided { path, tree, is_folder, head });
+                        false
+                    }
+                    None => false,
+                };
+                if is_shown {
+                    continue;
+                }
+            }
+            if !is_inside && path.is_dir() {
+                last_folder = Some(path.clone());
+            }
+            sorted.hidden.push(path);
+        }
+        sorted
+    }
+
+    /// Decides what commands see at a path, from the content of the commit there. Reads the file.
+    /// Returns its identity if they see it as it is.
+    fn decide(
+        &mut self,
+        roots: &[Watched],
+        path: &Undecided,
+        committed: Committed,
+    ) -> Option<Identity> {
+        let stat = examine(roots, &path.path).map(|(stat, _)| stat);
+        let stat = stat.filter(|stat| stat.kind == PlaceKind::File && !path.is_folder);
+        let mut shown = None;
+        let view = match committed {
+            Committed::Unknown => View::Nothing(None),
+            Committed::Unusable(reason) => View::Nothing(Some(reason)),
+            Committed::Files(files) => {
+                let equal = match &files[..] {
+                    [file] if !path.is_folder => {
+                        equal(roots, &path.path, &file.bytes).filter(|stat| self.may_be_shown(stat))
+                    }
+                    _ => None,
+                };
+                if equal.is_none()
+                    && let Some(stat) = &stat
+                {
+                    self.unequal.insert(stat.identity, stat.changed);
+                }
+                shown = equal;
+                match equal {
+                    Some(_) => View::AsItIs,
+                    None if files.is_empty() => View::Nothing(None),
+                    None => match self.replacements.of(&files) {
+                        Ok(replaced) => View::Replaced(replaced),
+                        Err(error) => {
+                            tracing::debug!(%error, "no replacement of a tracked secret file");
+                            View::Nothing(Some("its committed version cannot be stored"))
+                        }
+                    },
+                }
+            }
+        };
+        let decision = Decision { head: path.head.clone(), stat: shown.or(stat), view };
+        self.decisions.insert(path.path.clone(), decision);
+        shown.map(|stat| stat.identity)
+    }
+
+    fn may_be_shown(&self, stat: &Stat) -> bool {
+        self.unequal.get(&stat.identity) != Some(&stat.changed) && self.unequal.len() < UNEQUAL_MAX
+    }
+}
+
+impl HiddenPaths {
+    /// Adds what commands see at `path`. Returns true if they see the file itself.
+    fn apply(&mut self, path: &Path, view: &View, is_folder: bool) -> bool {
+        let view = match view {
+            View::AsItIs => return true,
+            View::Nothing(None) => return false,
+            View::Nothing(Some(reason)) => TrackedView::Nothing(reason),
+            View::Replaced(files) => {
+                self.replaced.extend(files.iter().cloned());
+                if is_folder { TrackedView::CommittedFolder } else { TrackedView::CommittedFile }
+            }
+        };
+        self.tracked.push(TrackedSecret { path: path.to_owned(), view });
+        false
+    }
+}
+
+/// Work trees around hidden paths, found once for each folder.
+#[derive(Debug, Default)]
+struct WorkTrees {
+    of_folders: BTreeMap<PathBuf, Option<PathBuf>>,
+    heads: BTreeMap<PathBuf, HeadState>,
+}
+
+impl WorkTrees {
+    /// Returns the root of the innermost work tree around `path`, and the state of its `HEAD`.
+    fn around(&mut self, path: &Path) -> Option<(PathBuf, HeadState)> {
+        let folder = path.parent()?;
+        if !self.of_folders.contains_key(folder) {
+            let found = folder.ancestors().find_map(|folder| {
+                folder.join(".git").symlink_metadata().ok()?;
+                Some((folder, GitRepository::of_tree(folder)?))
+            });
+            let tree = found.map(|(tree, repository)| {
+                let head = HeadState::of(&repository);
+                self.heads.insert(tree.to_owned(), head);
+                tree.to_owned()
+            });
+            self.of_folders.insert(folder.to_owned(), tree);
+        }
+        let tree = self.of_folders.get(folder)?.clone()?;
+        let head = self.heads.get(&tree)?.clone();
+        Some((tree, head))
+    }
+}
+
+/// Files that replace others, in a folder below the session's that is removed at the end.
+#[derive(Debug, Default)]
+struct Replacements {
+    session_dir: PathBuf,
+    folder: Option<TempDir>,
+    names: BTreeSet<String>,
+    bytes: usize,
+}
+
+impl Replacements {
+    /// Stores `files`, unless they are stored already.
+    fn of(&mut self, files: &[CommittedFile]) -> io::Result<Vec<Replacement>> {
+        let folder = if let Some(folder) = &self.folder {
+            folder.path().to_owned()
+        } else {
+            DirBuilder::new().recursive(true).mode(0o700).create(&self.session_dir)?;
+            let made =
+                tempfile::Builder::new().prefix("committed-").tempdir_in(&self.session_dir)?;
+            self.folder.insert(made).path().to_owned()
+        };
+        let mut replaced = Vec::new();
+        for file in files {
+            let mode = if file.is_executable { 0o555 } else { 0o444 };
+            let name = format!("{mode:o}-{}", sha256(&file.bytes));
+            let source = folder.join(&name);
+            if !self.names.contains(&name) {
+                self.bytes += file.bytes.len();
+                if self.bytes > REPLACED_BYTES_MAX {
+                    return Err(io::Error::other("there are too many bytes"));
+                }
+                let mut options = OpenOptions::new();
+                let mut stored = options.write(true).create_new(true).mode(0o600).open(&source)?;
+                stored.write_all(&file.bytes)?;
+                stored.set_permissions(Permissions::from_mode(mode))?;
+                self.names.insert(name);
+            }
+            replaced.push(Replacement { source, target: file.path.clone() });
+        }
+        Ok(replaced)
+    }
+}
+
+impl Protection {
+    /// Decides what the following commands see in place of hidden paths, from the content of the
+    /// commit at each. Files that they see as they are do not stay secret under another name. Reads
+    /// files, and may wait 40 ms.
+    pub(crate) fn decide(&self, answers: Vec<(Undecided, Committed)>) {
+        let mut inner = self.lock();
+        let inner = &mut *inner;
+        for (path, committed) in answers {
+            if let Some(shown) = inner.committed.decide(&inner.roots, &path, committed) {
+                self.secret_files.forget((shown.device, shown.inode));
+            }
+        }
+    }
+
+    /// True if commands see the file at `path` as it is, as of the last decision about it, although
+    /// it has the name of a secret.
+    pub(crate) fn shows(&self, path: &Path) -> bool {
+        let inner = self.lock();
+        let found = examine(&inner.roots, path);
+        found.is_some_and(|(stat, _)| inner.committed.is_as_committed(path, &stat))
+    }
+}
+
+/// Returns the root around `path`, and the path below it. `None` for a root itself.
+fn root_around<'a>(roots: &'a [Watched], path: &'a Path) -> Option<(&'a Root, &'a Path)> {
+    let mut roots = roots.iter().map(|watched| &watched.root);
+    let found = roots.find_map(|root| Some((root, path.strip_prefix(&root.path).ok()?)));
+    found.filter(|(_, below)| !below.as_os_str().is_empty())
+}
+
+/// Returns the status of a file, or of a folder that is secret by its name, and true for a folder.
+/// `None` for other paths, and outside the roots.
+fn examine(roots: &[Watched], path: &Path) -> Option<(Stat, bool)> {
+    let (root, below) = root_around(roots, path)?;
+    let stat = root.stat(below).ok()?;
+    match stat.kind {
+        PlaceKind::File => Some((stat, false)),
+        PlaceKind::Folder if secrets::is_secret(&below.to_string_lossy()) => Some((stat, true)),
+        _ => None,
+    }
+}
+
+/// Returns the status of the file at `path` if it contains exactly `bytes`, and no other hard link
+/// leads to it.
+fn equal(roots: &[Watched], path: &Path, bytes: &[u8]) -> Option<Stat> {
+    let (root, below) = root_around(roots, path)?;
+    let (folder, name) = root.open_parent(below).ok()?;
+    let before = Stat::at(&folder, name).ok()?;
+    if before.kind != PlaceKind::File || before.links > 1 || before.size != bytes.len() as u64 {
+        return None;
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    if !is_timestamp_final(before.changed, now) {
+        // Otherwise a change after the comparison could leave the time as it is.
+        std::thread::sleep(SETTLED * 2);
+    }
+    let found = place::read(&folder, name, bytes.len() as u64).ok()??;
+    let after = Stat::at(&folder, name).ok()?;
+    (found == bytes && after == before).then_some(after)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,238 @@
+//! Protected files whose content decides: an ordinary one, as programs create it, is harmless.
+
+use std::path::Path;
+
+use crate::protect::gitconfig;
+use crate::protect::references::read;
+
+/// True if files of this name, in lower case, are judged by their content.
+pub(super) fn is_judged(name: &[u8]) -> bool {
+    judge_of(name).is_some()
+}
+
+/// True if `bytes` are a harmless content of the file `name`, in lower case. False for other names.
+pub(super) fn is_harmless(name: &[u8], bytes: &[u8]) -> bool {
+    judge_of(name).is_some_and(|is_harmless| is_harmless(bytes))
+}
+
+/// True if programs replace files of this name, in lower case, in the course of ordinary work, so
+/// that a mount over one would make them fail.
+pub(super) fn is_replaced_in_place(name: &[u8]) -> bool {
+    is_judged(name) && !matches!(name, b".gitmodules" | b"hgrc")
+}
+
+fn judge_of(name: &[u8]) -> Option<fn(&[u8]) -> bool> {
+    match name {
+        b".gitmodules" => Some(has_harmless_settings),
+        b"hgrc" => Some(has_only_addresses),
+        b"journal.backupfiles" | b"undo.backupfiles" => Some(restores_no_settings),
+        b".bazelversion"
+        | b".java-version"
+        | b".node-version"
+        | b".nvmrc"
+        | b".perl-version"
+        | b".python-version"
+        | b".python-versions"
+        | b".ruby-version"
+        | b".terraform-version" => Some(names_versions),
+        b"pnpm-workspace.yaml" => Some(runs_no_program),
+        _ => None,
+    }
+}
+
+fn has_harmless_settings(bytes: &[u8]) -> bool {
+    gitconfig::clean(bytes, 0).is_some_and(|cleaned| cleaned.removed.is_empty())
+}
+
+/// Returns the paths in the Mercurial settings `bytes` that [`is_harmless`].
+pub(super) fn local_addresses(bytes: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(bytes);
+    let values = text.lines().filter(|line| !line.starts_with(['#', ';', '[']));
+    let values = values.filter_map(|line| Some(line.split_once('=')?.1.trim()));
+    values.filter(|value| !value.contains("://")).map(str::to_owned).collect()
+}
+
+/// True if the repository whose folder `.hg` is `folder` has no settings but addresses.
+pub(super) fn has_only_addresses_in(folder: &Path) -> bool {
+    let is_missing = |name: &str| folder.join(name).symlink_metadata().is_err();
+    let settings = folder.join("hgrc");
+    ["hgrc-not-shared", "sharedpath"].into_iter().all(is_missing)
+        && (is_missing("hgrc")
+            || read(&settings, gitconfig::BYTES_MAX)
+                .is_some_and(|bytes| has_only_addresses(&bytes)))
+}
+
+/// True if the Mercurial settings `bytes` contain only addresses of repositories.
+fn has_only_addresses(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    // Mercurial ends a line there, too.
+    if text.replace("\r\n", "\n").contains(['\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}']) {
+        return false;
+    }
+    let mut is_in_paths = false;
+    text.lines().map(str::trim_end).all(|line| match line.split_once('=') {
+        _ if line.is_empty() || line.starts_with(['#', ';']) => true,
+        // A clone has the headers of further sections, without settings.
+        _ if line.starts_with('[') => {
+            is_in_paths = line == "[paths]";
+            true
+        }
+        // A name with a colon is an option of a path, such as `default:pushurl`.
+        Some((name, value)) => {
+            let value = value.trim_start();
+            let is_remote =
+                ["https://", "http://", "ssh://"].iter().any(|scheme| value.starts_with(scheme));
+            // A value with another scheme, or one that is expanded, is no path.
+            let is_path = !value.contains(':') && !value.starts_with(['-', '!', '~', '$']);
+            is_in_paths
+                && name.trim_end().bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+                && (is_remote || is_path)
+                && !value.contains("://-")
+        }
+        None => false,
+    })
+}
+
+/// True if `hg recover` or `hg rollback` restores from this list only files of Mercurial itself,
+/// but no settings. Format: a version in the first line, then lines of four parts that end with a
+/// zero byte, of which the second and third are paths.
+fn restores_no_settings(bytes: &[u8]) -> bool {
+    let mut lines = bytes.split(|byte| *byte == b'\n');
+    let is_known = lines.next() == Some(b"2");
+    let is_harmless = |path: &[u8]| {
+        let path = path.to_ascii_lowercase();
+        let settings = [&b"hgrc"[..], b"shared", b"requires", b"."];
+        // A folder in the path may be a link.
+        !path.contains(&b'/') && !settings.iter().any(|setting| path.starts_with(setting))
+    };
+    is_known
+        && lines.filter(|line| !line.is_empty()).all(|line| {
+            let parts: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+            parts.len() >= 4 && is_harmless(parts[1]) && is_harmless(parts[2])
+        })
+}
+
+/// True if each line begins like a version or the name of an implementation, and none is a path: a
+/// version manager may take another word for a folder with programs.
+fn names_versions(bytes: &[u8]) -> bool {
+    const NAMES: [&str; 14] = [
+        "cpython",
+        "graalpy",
+        "jruby",
+        "latest",
+        "lts/",
+        "node",
+        "openjdk",
+        "perl-",
+        "pypy",
+        "ruby-",
+        "stable",
+        "system",
+        "temurin",
+        "truffleruby",
+    ];
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    text.lines().all(|line| {
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        let version = line.strip_prefix('v').unwrap_or(line);
+        let is_begun = version.starts_with(|c: char| c.is_ascii_digit())
+            || NAMES.iter().any(|name| line.starts_with(name));
+        let rest = line.strip_prefix("lts/").unwrap_or(line);
+        let is_plain =
+            rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".+-_@*".contains(&byte));
+        line.is_empty() || line.starts_with('#') || (is_begun && is_plain && !line.contains(".."))
+    })
+}
+
+/// True if the settings of pnpm contain only packages, catalogs and versions. Settings such as
+/// `pnpmfile` run a program at every command.
+fn runs_no_program(bytes: &[u8]) -> bool {
+    const KEYS: [&str; 12] = [
+        "autoInstallPeers",
+        "catalog",
+        "catalogs",
+        "linkWorkspacePackages",
+        "neverBuiltDependencies",
+        "nodeLinker",
+        "overrides",
+        "packageExtensions",
+        "packages",
+        "saveExact",
+        "savePrefix",
+        "strictPeerDependencies",
+    ];
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    // Other line ends, anchors, tags and directives of YAML are not read here.
+    if text.contains(['\r', '\u{85}', '\u{2028}', '\u{2029}', '\t', '<', '%', '!'])
+        || text.contains("---")
+    {
+        return false;
+    }
+    // With the first key further to the right, all of that column are.
+    let mut is_begun = false;
+    text.lines().all(|line| {
+        if line.trim().is_empty() || line.starts_with('#') {
+            return true;
+        }
+        if line.starts_with([' ', '-']) {
+            return is_begun;
+        }
+        is_begun = true;
+        line.split_once(':').is_some_and(|(key, _)| KEYS.contains(&key))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(name: &str, text: &str) -> bool {
+        is_harmless(name.as_bytes(), text.as_bytes())
+    }
+
+    #[test]
+    fn ordinary_files_are_harmless() {
+        for (name, text) in [
+            (".gitmodules", "[submodule \"a\"]\n\tpath = a\n\turl = ../a\n"),
+            ("hgrc", "# a clone\n[paths]\ndefault = https://a.example/b\n[ui]\n"),
+            ("journal.backupfiles", "2\n"),
+            ("undo.backupfiles", "2\nplain\0dirstate\0undo.backup.dirstate.bck\x001\0\n"),
+            (".python-version", "3.12.1\npypy3.10-7.3\n"),
+            (".bazelversion", "7.1.0\n"),
+            (".nvmrc", "lts/hydrogen\n"),
+            (".node-version", "v20.1.0"),
+            (".ruby-version", "ruby-3.2.1\n"),
+            ("pnpm-workspace.yaml", "# all\npackages:\n  - 'packages/*'\ncatalog:\n  a: ^1\n"),
+        ] {
+            assert!(judged(name, text), "{name} {text:?}");
+        }
+    }
+
+    #[test]
+    fn files_that_run_programs_are_not() {
+        for (name, text) in [
+            (".gitmodules", "[submodule \"a\"]\n\tupdate = !evil\n"),
+            ("hgrc", "[paths]\ndefault = file:node_modules/evil\n"),
+            ("hgrc", "[paths]\ndefault = ssh://-oProxyCommand=x\n"),
+            ("hgrc", "[extensions]\ne = e.py\n"),
+            ("journal.backupfiles", "2\nplain\0hgrc\0x1\x000\0\n"),
+            ("journal.backupfiles", "2\nplain\0../x\0x1\x000\0\n"),
+            ("journal.backupfiles", "3\n"),
+            (".python-version", "./py\n"),
+            (".python-version", ".."),
+            (".bazelversion", "evil/7\n"),
+            (".python-version", "env1\n"),
+            (".ruby-version", "../../../ws/ev\n"),
+            (".nvmrc", "lts/../x\n"),
+            ("undo.backupfiles", "2\nplain\0lnk/.git/config\0x1\x000\0\n"),
+            ("pnpm-workspace.yaml", " packages: []\n pnpmfile: x.cjs\n"),
+            ("pnpm-workspace.yaml", "pnpmfile: ./x.cjs\n"),
+            ("pnpm-workspace.yaml", "packages:\n\"pnpmfile\": x\n"),
+            ("pnpm-workspace.yaml", "{packages: [a], pnpmfile: x}\n"),
+            ("pnpm-workspace.yaml", "? pnpmfile\n: x\n"),
+            (".envrc", ""),
+        ] {
+            assert!(!judged(name, text), "{name} {text:?}");
+        }
+    }
+}

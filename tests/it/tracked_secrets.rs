@@ -1,0 +1,337 @@
+//! Files named like secrets that git tracks: commands see them as they are, or as they were
+//! committed, so that git works; all other secrets stay hidden.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use posse::sandbox::{
+    Backend, Directory, ProbeRequest, Sandbox, Spawn, Surroundings, TrackedView, tracked_lines,
+};
+use posse_actors::ports::Confinement;
+
+use crate::model_server::{ModelServer, runs, says};
+use crate::posse::Machine;
+
+/// Text that must never be printed.
+const SECRET: &str = "KEY=s3cret-of-the-user\n";
+
+const PUBLIC: &str = "KEY=public\n";
+
+/// Backends that mount a file system.
+const FULL: [Backend; 2] = [Backend::Namespaces, Backend::Bubblewrap];
+
+/// Runs the user's git in `folder`.
+fn git(folder: &Path, arguments: &[&str]) -> String {
+    let mut command = Command::new("git");
+    command.args(["-c", "user.name=n", "-c", "user.email=e", "-c", "init.defaultBranch=main"]);
+    command.args(arguments).current_dir(folder);
+    command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn write(folder: &Path, path: &str, text: &str) {
+    let path = folder.join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+/// Repository in a folder, and a sandbox for commands in it.
+struct TrackedFixture {
+    folder: tempfile::TempDir,
+    sandbox: Sandbox,
+    profile: &'static str,
+}
+
+impl TrackedFixture {
+    /// With files that are committed, an untracked secret that git ignores, and changed files.
+    fn with(
+        backend: Backend,
+        committed: &[(&str, &str)],
+        changed: &[(&str, &str)],
+    ) -> TrackedFixture {
+        // The build folder: a folder for temporary files would be masked.
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let base = folder.path().canonicalize().unwrap();
+        for name in ["ws", "home", "state/sessions/this"] {
+            fs::create_dir_all(base.join(name)).unwrap();
+        }
+        let ws = base.join("ws");
+        git(&ws, &["init", "-q"]);
+        write(&ws, ".gitignore", "/.env\ncredentials\n");
+        for (path, text) in committed {
+            write(&ws, path, text);
+        }
+        git(&ws, &["add", "-A"]);
+        git(&ws, &["commit", "-qm", "first"]);
+        write(&ws, ".env", SECRET);
+        for (path, text) in changed {
+            write(&ws, path, text);
+        }
+        let surroundings = Surroundings {
+            roots: vec![ws],
+            own: vec![base.join("state")],
+            home: Some(base.join("home")),
+            ..Surroundings::default()
+        };
+        let helper = PathBuf::from(env!("CARGO_BIN_EXE_posse"));
+        let sandbox = Sandbox::with_helper(helper, Vec::new())
+            .confined(ProbeRequest::Exactly(backend), surroundings);
+        TrackedFixture { folder, sandbox, profile: "workspace-write" }
+    }
+
+    fn ws(&self) -> PathBuf {
+        self.folder.path().canonicalize().unwrap().join("ws")
+    }
+
+    fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.ws().join(path)).unwrap()
+    }
+
+    /// Runs a script; returns what it prints, and the views of tracked secrets below the workspace.
+    async fn run(&self, script: &str) -> (String, Vec<(String, TrackedView)>) {
+        let prelude = "g() { git -c user.name=me -c user.email=me@example.org \"$@\"; }\n";
+        let (program, arguments) = self.sandbox.shell_command(&format!("{prelude}{script}"));
+        let session = self.folder.path().canonicalize().unwrap().join("state/sessions/this");
+        let spawn = Spawn {
+            program,
+            arguments,
+            directory: Directory::Path(self.ws()),
+            environment: vec![("HOME".into(), self.folder.path().join("home").into())],
+            confinement: Confinement {
+                profile: self.profile.to_owned(),
+                writable_roots: match self.profile {
+                    "read-only" => Vec::new(),
+                    _ => vec![self.ws().display().to_string()],
+                },
+                network: false,
+            },
+            timeout: Duration::from_mins(1),
+            scratch: session.join("tmp"),
+            spill: session.join("output"),
+            output_bytes_max: 32 << 10,
+            spill_bytes_max: 1 << 20,
+            dialogue: None,
+            stop: None,
+            at_timeout: None,
+        };
+        let outcome = self.sandbox.run(spawn, |_| {}).await.unwrap();
+        assert_eq!(outcome.findings, [], "{script}");
+        let text = [&outcome.output.head[..], &outcome.output.tail].concat();
+        let ws = self.ws();
+        let views = outcome.tracked_secrets.iter().map(|secret| {
+            (secret.path.strip_prefix(&ws).unwrap().display().to_string(), secret.view)
+        });
+        (String::from_utf8(text).unwrap(), views.collect())
+    }
+
+    /// Runs a script that must print exactly `expected`.
+    async fn prints(&self, script: &str, expected: &str) -> Vec<(String, TrackedView)> {
+        let (text, views) = self.run(script).await;
+        assert_eq!(text, expected, "{script}");
+        views
+    }
+}
+
+#[tokio::test]
+async fn unchanged_file_is_shown_and_git_works() {
+    for backend in FULL {
+        let files = [
+            (".env.development", PUBLIC),
+            ("certs/test.pem", "key\n"),
+            ("a\nb.key", "k\n"),
+            ("f", "1\n"),
+        ];
+        let repo = TrackedFixture::with(backend, &files, &[]);
+        let views = repo.prints("git status --porcelain; cat .env.development", PUBLIC).await;
+        assert_eq!(views, [], "{backend:?}");
+        repo.prints(
+            "cat a*b.key certs/test.pem; cat .env 2> /dev/null || echo hidden",
+            "k\nkey\nhidden\n",
+        )
+        .await;
+        // A change by a command is an ordinary one until the next command.
+        let script = "echo KEY=2 > .env.development; g stash -q; cat .env.development
+            g stash pop -q; git diff --stat | tail -1; g commit -qam two; git status --porcelain";
+        let changed = " 1 file changed, 1 insertion(+), 1 deletion(-)\n";
+        repo.prints(script, &format!("{PUBLIC}{changed}")).await;
+        repo.prints("git status --porcelain; cat .env.development", "KEY=2\n").await;
+        assert_eq!(git(&repo.ws(), &["show", "HEAD:.env.development"]), "KEY=2\n");
+        // The commit that is checked out moves, and the file with it.
+        repo.prints("g checkout -q HEAD~1; cat .env.development", PUBLIC).await;
+        repo.prints("cat .env.development; g checkout -q main; git status --porcelain", PUBLIC)
+            .await;
+        repo.prints("g mv .env.development sample; g commit -qm three", "").await;
+        repo.prints("git status --porcelain; cat sample", "KEY=2\n").await;
+    }
+}
+
+#[tokio::test]
+async fn changed_file_is_seen_as_committed() {
+    for backend in FULL {
+        let committed = [(".env.development", PUBLIC), ("run.key", PUBLIC), ("f", "1\n")];
+        let changed = [(".env.development", SECRET), ("run.key", SECRET)];
+        let repo = TrackedFixture::with(backend, &committed, &changed);
+        let script = "git status --porcelain; cat .env.development run.key; git diff
+            (echo x > .env.development) 2> /dev/null || echo read-only";
+        let views = repo.prints(script, &format!("{PUBLIC}{PUBLIC}read-only\n")).await;
+        let expected = [".env.development", "run.key"]
+            .map(|path| (path.to_owned(), TrackedView::CommittedFile));
+        assert_eq!(views, expected, "{backend:?}");
+        let script = "echo 2 > f; g add -A; g stash -q; g stash pop -q; g commit -qam two
+            echo 3 > f; g commit -qam three; git status --porcelain; git show --stat --format=%s | cat";
+        let (text, _) = repo.run(script).await;
+        assert!(text.starts_with("three\n") && text.contains("1 file changed"), "{text}");
+        // The user's changes are still there, and no commit contains them.
+        assert_eq!(repo.read(".env.development"), SECRET);
+        assert_eq!(
+            git(&repo.ws(), &["status", "--porcelain"]),
+            " M .env.development\n M run.key\n"
+        );
+        assert_eq!(git(&repo.ws(), &["show", "HEAD:.env.development"]), PUBLIC);
+        // A commit of a guess shows nothing of the file.
+        let script = "blob=$(printf 'KEY=s3cret-of-the-user\\n' | git hash-object -w --stdin)
+            g update-index --cacheinfo 100644,$blob,run.key; g commit -qm guess";
+        repo.prints(script, "").await;
+        let script = "(: >> run.key) 2> /dev/null && echo equal; git status --porcelain";
+        repo.prints(script, "").await;
+    }
+}
+
+#[tokio::test]
+async fn other_secrets_stay_hidden() {
+    for backend in FULL {
+        let large = "x".repeat((1 << 20) + 1);
+        let committed = [
+            (".aws/config", "[default]\n"),
+            (".aws/run", "one\n"),
+            ("large.key", large.as_str()),
+            ("inner.key", PUBLIC),
+        ];
+        let changed = [(".aws/credentials", SECRET), ("staged.key", SECRET), ("inner.key", SECRET)];
+        let repo = TrackedFixture::with(backend, &committed, &changed);
+        // Only in the index.
+        git(&repo.ws(), &["add", "-f", "staged.key"]);
+        git(&repo.ws(), &["mv", "-f", "inner.key", "renamed.key"]);
+        let script = "for file in .env staged.key renamed.key .aws/credentials large.key; do
+              cat $file 2> /dev/null && echo visible; done; ls -A .aws; cat .aws/*; git status --porcelain .aws";
+        let views = repo.prints(script, "config\nrun\n[default]\none\n").await;
+        let [aws, large] = &views[..] else { panic!("{views:?}") };
+        assert_eq!(*aws, (".aws".to_owned(), TrackedView::CommittedFolder));
+        let TrackedView::Nothing(reason) = large.1 else { panic!("{large:?}") };
+        assert!(large.0 == "large.key" && reason.contains("larger"), "{large:?}");
+        assert_eq!(repo.read(".aws/credentials"), SECRET);
+    }
+}
+
+/// A nested repository, a linked worktree, a missing object, and a repository with settings that run programs.
+#[tokio::test]
+async fn unusual_repositories_are_read_without_harm() {
+    let committed = [(".env.development", PUBLIC), ("lost.key", "lost\n")];
+    let repo =
+        TrackedFixture::with(Backend::Namespaces, &committed, &[("nested/.env.test", SECRET)]);
+    let ws = repo.ws();
+    git(&ws, &["worktree", "add", "-q", "linked"]);
+    write(&ws, "linked/.env.development", SECRET);
+    let nested = ws.join("nested");
+    git(&nested, &["init", "-q"]);
+    git(&nested, &["add", "-f", ".env.test"]);
+    git(&nested, &["commit", "-qm", "nested"]);
+    let object = git(&ws, &["rev-parse", "HEAD:lost.key"]);
+    let (folder, name) = object.trim().split_at(2);
+    fs::remove_file(ws.join(".git/objects").join(folder).join(name)).unwrap();
+    let touch = format!("touch {}; false", ws.join("ran").display());
+    for (key, value) in [
+        ("core.fsmonitor", &*touch),
+        ("core.pager", &touch),
+        ("core.sshCommand", &touch),
+        ("remote.origin.url", "ssh://localhost/x"),
+        ("remote.origin.promisor", "true"),
+        ("extensions.partialClone", "origin"),
+        ("filter.x.clean", &touch),
+        ("filter.x.smudge", &touch),
+    ] {
+        git(&ws, &["config", key, value]);
+    }
+    write(&ws, ".git/info/attributes", "* filter=x\n");
+    let script = "cat .env.development linked/.env.development nested/.env.test
+        cat lost.key 2> /dev/null || echo hidden";
+    let views = repo.prints(script, &format!("{PUBLIC}{PUBLIC}{SECRET}hidden\n")).await;
+    assert!(!ws.join("ran").exists());
+    let names: Vec<&str> = views.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(names, ["linked/.env.development", "linked/lost.key", "lost.key"]);
+}
+
+/// Secrets of the workspace cannot be hidden there, so git sees all files as they are. Commands need
+/// permission as long as there are such secrets.
+#[tokio::test]
+async fn landlock_hides_no_file_from_git() {
+    let committed = [(".env.development", PUBLIC), (".env.test", PUBLIC)];
+    let mut repo = TrackedFixture::with(Backend::Landlock, &committed, &[(".env.test", SECRET)]);
+    for profile in ["read-only", "workspace-write"] {
+        repo.profile = profile;
+        let script = "git status --porcelain; cat .env.development";
+        assert_eq!(repo.prints(script, &format!(" M .env.test\n{PUBLIC}")).await, []);
+    }
+    let scratch = repo.ws().join("../state/sessions/this/tmp");
+    assert_eq!(repo.sandbox.exposed_secrets(&scratch).unwrap().len(), 3);
+}
+
+#[test]
+fn the_model_and_the_user_are_told_once() {
+    let command = "git status --porcelain; git ls-files | xargs cat";
+    let server = ModelServer::start(vec![runs(command), runs(command), says("done")]);
+    let machine = Machine::with(&server);
+    machine.write(".env.test", PUBLIC);
+    machine.write(".env.development", PUBLIC);
+    let ws = machine.path("work");
+    git(&ws, &["init", "-q"]);
+    git(&ws, &["add", "-A"]);
+    git(&ws, &["commit", "-qm", "first"]);
+    machine.write(".env.test", SECRET);
+    let (ended, events) = machine.stream(&["--yes", "go"]);
+    ended.assert_code(0);
+    let results = server.tool_results();
+    let told = "SBX011";
+    assert_eq!(results.iter().map(|text| text.contains(told)).collect::<Vec<_>>(), [true, false]);
+    assert!(results[0].contains(".env.test has the name of a secret"), "{results:?}");
+    for result in &results {
+        assert!(result.starts_with(&format!("{PUBLIC}{PUBLIC}")), "{result}");
+        assert!(!result.contains("s3cret") && !result.contains(" M "), "{result}");
+    }
+    let warnings = events.iter().filter(|event| {
+        event["type"] == "warning" && event["message"].as_str().unwrap_or_default().contains(told)
+    });
+    assert_eq!(warnings.count(), 1);
+    machine.verify();
+    // Nothing of the session's copies is left.
+    let left = fs::read_dir(machine.session_dir()).unwrap();
+    let left = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert!(left.into_iter().all(|name| !name.starts_with("committed")));
+    assert_eq!(tracked_lines(&[]), Vec::<String>::new());
+}
+
+/// A tracked `.npmrc` that names a registry is readable, so packages can be installed, also by the
+/// first command.
+#[test]
+fn unchanged_npmrc_is_used_by_package_managers() {
+    for (change, is_refused) in [("", false), ("//127.0.0.1:9/:_authToken=abc\n", true)] {
+        let install = "npm install left-pad --fetch-retries=0 --no-audit";
+        let server = ModelServer::start(vec![runs(install), says("done")]);
+        let machine = Machine::with(&server);
+        let npmrc = "registry=http://127.0.0.1:9/\n";
+        machine.write(".npmrc", npmrc);
+        let ws = machine.path("work");
+        git(&ws, &["init", "-q"]);
+        git(&ws, &["add", "-A"]);
+        git(&ws, &["commit", "-qm", "first"]);
+        machine.write(".npmrc", format!("{npmrc}{change}"));
+        machine.stream(&["--yes", "go"]);
+        let results = server.tool_results();
+        assert_eq!(results[0].contains("SH008"), is_refused, "{results:?}");
+        machine.verify();
+    }
+}
