@@ -39,6 +39,8 @@ const NEVER_SUGGESTED: Names = Names(
     parallel perl php pkexec pkill podman pushd python python3 rm rsync ruby scp script sed setsid \
     sftp sh shred source ssh stdbuf su sudo systemctl telnet timeout vim watch wget xargs",
 );
+/// Modules of Python for which a grant is suggested: they test or check a project.
+const PYTHON_MODULES: Names = Names("json.tool mypy pytest unittest");
 /// Programs that run code from the project's files. A global grant is not offered for them.
 const REPOSITORY: Names = Names(
     "\
@@ -328,10 +330,17 @@ fn suggestion(missing: &[Uncovered<'_>]) -> Option<Grant> {
 }
 
 /// True if a grant for commands that begin with `words` may be suggested: the program is not in
-/// [`NEVER_SUGGESTED`], or is `git` or `cd` with a further word.
+/// [`NEVER_SUGGESTED`], or is `git` or `cd` with a further word, or Python with a test or check
+/// program.
 pub(crate) fn may_be_suggested(words: &[String]) -> bool {
     // What git does is in its subcommand, and `cd` goes to one folder.
-    let told = |program: &str| words.len() > 1 && matches!(program, "git" | "cd");
+    let module = words.get(2).filter(|_| words.get(1).is_some_and(|option| option == "-m"));
+    let is_check = module.is_some_and(|module| PYTHON_MODULES.has(module));
+    let told = |program: &str| match program {
+        "git" | "cd" => words.len() > 1,
+        "python" | "python3" => is_check,
+        _ => false,
+    };
     words.first().is_some_and(|program| !never_suggested(program) || told(program))
 }
 
@@ -389,10 +398,14 @@ impl PlainCommand {
 
     /// True if the words of `grant` cover this command: it begins with them, and either the program
     /// is in the option table or no words follow. [`PlainCommand::acts`] tells if the following
-    /// words are harmless.
+    /// words are harmless. A grant with a target of `make` covers no other target.
     pub(crate) fn is_granted(&self, grant: &[String]) -> bool {
-        let begins = !grant.is_empty() && self.words.starts_with(grant);
-        begins && (self.known || (self.literal && self.words.len() == grant.len()))
+        let Some(rest) = self.words.strip_prefix(grant).filter(|_| !grant.is_empty()) else {
+            return false;
+        };
+        let adds_target = self.targets_from.is_some_and(|program| grant.len() > program)
+            && rest.iter().any(|word| !word.starts_with('-'));
+        (self.known && !adds_target) || (self.literal && rest.is_empty())
     }
 }
 

@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::shell::options::Reading;
 
+mod checks;
 mod commands;
 mod corpus;
 mod lifting;
