@@ -58,6 +58,7 @@ impl Tool for Greet {
                     command: name.clone(),
                     cwd: "/".to_owned(),
                     links: Vec::new(),
+                    replaces: Vec::new(),
                 }],
                 summary: format!("greet {name}"),
                 detail: name.clone(),

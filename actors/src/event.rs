@@ -8,6 +8,7 @@
 mod envelope;
 mod hook_event;
 mod payload;
+mod permission_mode;
 mod record;
 mod started_call;
 mod words;
@@ -32,6 +33,7 @@ pub use payload::{
     Branch, ContextUse, Grant, JobEnd, MessageKind, Origin, PermissionTarget, PromptOverrides,
     ResumedConfig, Scope,
 };
+pub use permission_mode::PermissionMode;
 pub use record::{Durability, Record, RecordId, StoredRecord};
 pub use started_call::StartedCall;
 pub use words::{
@@ -66,6 +68,8 @@ pub enum Event {
         /// versions.
         #[serde(default, skip_serializing_if = "SandboxTier::is_unrecorded")]
         tier: SandboxTier,
+        /// Permission mode of the session. `None` in records of earlier versions.
+        permission_mode: Option<PermissionMode>,
         /// Hash of the agent's instructions without the block about the environment; may be empty.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         instructions: String,
@@ -791,6 +795,21 @@ pub enum Event {
         request_id: QuestionId,
         /// Reason of the withdrawal.
         reason: String,
+    },
+
+    /// A person changed the permission mode of the session. It applies to all later calls, also of
+    /// subagents.
+    #[serde(rename = "permission.mode_changed")]
+    PermissionModeChanged {
+        /// The new mode.
+        mode: PermissionMode,
+        /// The mode before.
+        from: PermissionMode,
+        /// Restriction of the new mode on this machine, in words; `None` if there is none.
+        restriction: Option<String>,
+        /// Name of the attached front end that changed it; `None` for the front end that owns the
+        /// session.
+        changed_by: Option<String>,
     },
 
     /// An actor crashed. `actor.restarted` follows if it is restarted.

@@ -9,6 +9,7 @@ mod grants;
 mod hook;
 mod isolated_workspace;
 mod journal;
+mod mode_decision;
 mod policy;
 mod provider;
 mod review;
@@ -25,6 +26,9 @@ pub use hook::{Hook, HookInvocation, HookPayload, HookReport, HookResult, Hooked
 pub use isolated_workspace::{IsolatedWorkspace, IsolatedWorkspaces};
 pub use journal::{
     Committed, Journal, JournalBatch, JournalDone, JournalError, JournalStore, OpenedJournal,
+};
+pub use mode_decision::{
+    CommandConfinement, Coverage, EffectClass, ModeDecision, ModeProfile, decide,
 };
 pub use policy::{AnswerSource, Confinement, PermissionQuestion, Policy, Situation, Verdict};
 pub use provider::{

@@ -173,6 +173,7 @@ fn started() -> Event {
         model: "m".to_owned(),
         mode: "single-agent".to_owned(),
         tier: posse_actors::event::SandboxTier::Full,
+        permission_mode: None,
         instructions: String::new(),
         budget: posse_actors::cost::Budget::default(),
         prompt: posse_actors::event::PromptOverrides::default(),

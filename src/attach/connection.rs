@@ -318,6 +318,10 @@ impl InstructionHandler {
                 self.session.announce_context();
                 Ok(())
             }
+            Instruction::PermissionMode(mode) => {
+                let changed = self.session.set_permission_mode(mode, Some(self.name.clone())).await;
+                changed.map(|_| ()).map_err(|error| error.to_string())
+            }
             Instruction::Answer(id, decision) => {
                 let answered = self.session.answer_by(id, decision, Some(self.name.clone())).await;
                 answered.map_err(|error| error.to_string())

@@ -314,9 +314,10 @@ pub enum PermissionsAction {
         /// Report the decision as exit code
         #[arg(long)]
         exit_code: bool,
-        /// Permission mode: `locked` counts grants and rules alone; with `ask`, commands that only
-        /// read need neither
-        #[arg(long, value_name = "MODE", default_value = "locked", value_parser = ["ask", "locked"])]
+        /// Permission mode: `locked` counts grants and rules alone, and shows as `ask` what neither
+        /// allows; the other modes decide as in a session
+        #[arg(long, value_name = "MODE", default_value = "locked",
+              value_parser = ["plan", "ask", "edits", "auto", "locked"])]
         permission_mode: String,
         /// Working directory, and source of the configuration.
         #[command(flatten)]

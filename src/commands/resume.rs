@@ -15,7 +15,7 @@ use std::sync::Arc;
 use posse_actors::conversation::{Message, SessionId, text_of};
 use posse_actors::cost::{Amount, Budget, dollars};
 use posse_actors::delegation::TOOLS;
-use posse_actors::event::{Branch, PromptOverrides};
+use posse_actors::event::{Branch, PermissionMode, PromptOverrides};
 use posse_actors::ledger::{Accounts, RecoveredUsage};
 use posse_actors::ports::{JournalError, Ports, Provider};
 use posse_actors::replay::{Replayed, StartedWith};
@@ -167,6 +167,16 @@ impl Resuming {
         notes.extend(changed.iter().cloned());
         // The cost of a fork starts at zero.
         let resumption = Resumption { replayed, branch, changed, damage, lost, salvaged };
+        let effective = combined_mode(&resumption, settings.permission_mode);
+        let effective = kept.or_remove(effective.map_err(Into::into))?;
+        if effective != settings.permission_mode {
+            notes.push(format!(
+                "the permission mode is {effective}, as in the session: {}; /permission-mode \
+                 changes it",
+                effective.about()
+            ));
+            settings.permission_mode = effective;
+        }
         let accounts = resumption.accounts();
         notes.extend(kept_budget(budget, accounts.spent(), resumption.lost));
         notes.extend(salvaged_text(&resumption.salvaged, &accounts));
@@ -326,6 +336,22 @@ fn directory(
     }
     notes.push(format!("resumed in {}", started.cwd));
     Ok(recorded)
+}
+
+/// Permission mode of a session that is resumed with the mode `start`: the stricter one of `start`
+/// and that of the session. Fails if they cannot be combined.
+fn combined_mode(
+    resumption: &Resumption,
+    start: PermissionMode,
+) -> Result<PermissionMode, Failure> {
+    resumption.permission_mode(start).ok_or_else(|| {
+        let recorded = resumption.replayed.started.as_ref();
+        let recorded = recorded.and_then(|started| started.permission_mode).unwrap_or_default();
+        let what = format!("the permission modes {recorded} and {start} cannot be combined");
+        Failure::new(ErrorCode::FlagsConflict, Exit::Usage, what)
+            .because(format!("the session ran in the mode {recorded}, which stays in force"))
+            .fix(format!("resume it with --permission-mode {recorded}"))
+    })
 }
 
 /// Differences between the settings of the earlier start and those of now, as sentences.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use posse_actors::event::PermissionMode;
 use posse_actors::limits::QueueDelivery;
 use posse_actors::ports::Thinking;
 use posse_base::failure::{ErrorCode, Exit, Failure};
@@ -35,6 +36,8 @@ pub struct Settings {
     pub key_files: Vec<PathBuf>,
     /// `defaultAgent`: name of the main agent.
     pub default_agent: String,
+    /// `permissionMode`: permission mode of a new session.
+    pub permission_mode: PermissionMode,
     /// `defaultProvider`. `None`: posse uses the first preset whose key is in the environment.
     pub default_provider: Option<String>,
     /// `model`. `None`: the default model of the provider.
@@ -437,6 +440,7 @@ impl Settings {
             trust_project: false,
             key_files: Vec::new(),
             default_agent: layers.read("defaultAgent"),
+            permission_mode: permission_mode(layers),
             default_provider: layers.read("defaultProvider"),
             model: layers.read("model"),
             roles: roles(layers),
@@ -518,6 +522,12 @@ fn multi_agent(layers: &Layers) -> bool {
         Some(mode) => mode.starts_with("multi"),
         None => said("multiAgent.enabled").is_some_and(|leaf| leaf.value == true),
     }
+}
+
+/// Permission mode of new sessions. The schema accepts names of modes only.
+fn permission_mode(layers: &Layers) -> PermissionMode {
+    let name: String = layers.read("permissionMode");
+    PermissionMode::named(&name).unwrap_or_default()
 }
 
 fn agents(layers: &Layers) -> Vec<ConfiguredAgent> {

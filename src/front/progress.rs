@@ -279,6 +279,9 @@ impl ProgressPrinter {
                 self.own_call = Some(call_id.clone());
                 String::new()
             }
+            Event::PermissionModeChanged { mode, changed_by, .. } => {
+                self.by_another(&format!("permission mode {mode} selected"), changed_by.as_ref())
+            }
             Event::PermissionRequested { .. }
             | Event::PermissionGranted { .. }
             | Event::PermissionWithdrawn { .. }

@@ -11,6 +11,7 @@ mod exit;
 mod jobs;
 mod memory;
 mod pages;
+mod permission_mode;
 mod permissions;
 mod queue;
 mod reports;
@@ -31,6 +32,8 @@ use crate::instruction::Instruction;
 use crate::jobs::Jobs;
 use crate::{Report, Selectable};
 
+pub use permission_mode::{changed as permission_mode_changed, next_permission_mode};
+
 /// All slash commands, in the order of `/help`.
 pub const COMMANDS: &[Command] = &[
     pages::HELP,
@@ -46,6 +49,7 @@ pub const COMMANDS: &[Command] = &[
     context::CONTEXT,
     cost::COST,
     pages::STATUS,
+    permission_mode::PERMISSION_MODE,
     permissions::PERMISSIONS,
     reports::SANDBOX,
     pages::DIFF,
@@ -396,12 +400,13 @@ fn after_word<'a>(argument: Option<&'a str>, word: &str) -> Option<&'a str> {
 }
 
 /// Splits `/name argument` into name and trimmed argument. `None` if the line is not a command. A
-/// command is on one line, and its name is `?` or one word of lower-case letters, so the line
+/// command is on one line, and its name is `?` or lower-case words joined by `-`, so the line
 /// `/usr/bin is broken` is a text for the model.
 fn split(line: &str) -> Option<(&str, &str)> {
     let rest = line.strip_prefix('/')?;
     let (name, argument) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
-    let is_name = name == "?" || !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase());
+    let is_word = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase());
+    let is_name = name == "?" || name.split('-').all(is_word);
     (is_name && !line.contains('\n')).then_some((name, argument.trim()))
 }
 

@@ -25,6 +25,7 @@ pub mod terminal_features;
 use std::any::Any;
 
 use posse_actors::conversation::Prompt;
+use posse_actors::event::PermissionMode;
 use posse_actors::ports::Ports;
 use posse_actors::root_session::{
     PromptError, RunningPrompt, SessionHandle, SessionSettings, UserCall,
@@ -219,6 +220,17 @@ pub struct OpenedSession {
     /// Opens the attach socket; the front end calls [`SessionServer::start`] after it has started
     /// the session.
     pub session_server: SessionServer,
+}
+
+impl OpenedSession {
+    /// Takes over the permission mode of the session that this one replaces; with another agent,
+    /// the stricter one of both modes. `agent`: name of the main agent until now.
+    pub fn keep_permission_mode(&mut self, before: PermissionMode, agent: &str) {
+        let own = self.settings.permission_mode;
+        let stricter = || before.stricter(own).unwrap_or(before);
+        self.settings.permission_mode =
+            if self.settings.agent == agent { before } else { stricter() };
+    }
 }
 
 /// Source of the provider, model and agent of a session, as text: a flag, a variable, a file or a

@@ -3,7 +3,7 @@
 
 use posse_actors::event::{Grant, SandboxTier, Scope};
 use posse_actors::ports::{
-    AnswerSource, Operation, PathLink, PermissionQuestion, Situation, Verdict,
+    AnswerSource, Coverage, Operation, PathLink, PermissionQuestion, Situation, Verdict,
 };
 use posse_actors::text::clipped;
 use posse_base::failure::printable;
@@ -18,7 +18,7 @@ use crate::shell::sensitive::may_be_sensitive;
 use crate::shell::word::active;
 use crate::shell::wrappers::wrapper_named;
 use crate::shell::{Judged, Names, judge, quoted, split};
-use crate::{HOME_UNKNOWN, JudgedAction, ReadingCommands, Relocated, RulePolicy, SandboxMode};
+use crate::{HOME_UNKNOWN, JudgedAction, Relocated, RulePolicy, SandboxMode};
 
 /// Operation of grants for commands ([`Grant::operation`]).
 pub(crate) const EXECUTE: &str = "execute";
@@ -96,30 +96,27 @@ impl RulePolicy {
     }
 
     /// Decides about commands by the parts that grants, rules and [`Self::reads_freely`] cover.
-    /// `None` if a part is not covered. A command that only reads, and is not granted, is confined
-    /// to reading, without network.
-    pub(super) fn covered(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
+    /// A command that only reads, and is not granted, is [`Coverage::Uncovered`], so that the
+    /// permission mode allows it, in its profile for reading. `None` if a part is not covered.
+    pub(super) fn commands_covered(&self, case: &JudgedAction<'_>) -> Option<(Coverage, Verdict)> {
+        let granted = || Verdict::Allow(self.confinement(case.situation));
         if self.uncovered_by(case, false).is_empty() {
-            return Some(Verdict::Allow(self.confinement(case.situation)));
+            return Some((Coverage::Granted, granted()));
         }
         if !self.reads_freely(case) || !self.uncovered_by(case, true).is_empty() {
             return None;
         }
-        let confinement = if only_reads(case) {
-            crate::reading_confinement()
+        Some(if only_reads(case) {
+            (Coverage::Uncovered, self.built_in(case))
         } else {
-            self.confinement(case.situation)
-        };
-        Some(Verdict::Allow(confinement))
+            (Coverage::Granted, granted())
+        })
     }
 
-    /// True if commands that only read need no grant: the sandbox confines them, and neither a rule
-    /// nor the default decision of an agent asks about commands or denies them.
+    /// True if commands that only read need no grant: the permission mode allows them, and neither
+    /// a rule nor the default decision of an agent asks about commands or denies them.
     fn reads_freely(&self, case: &JudgedAction<'_>) -> bool {
-        self.settings.reading_commands == ReadingCommands::Allowed
-            && *case.situation.tier != SandboxTier::None
-            && self.allows_commands(case.situation).is_ok()
-            && self.has_no_opinion(case)
+        case.mode_reads && self.has_no_opinion(case)
     }
 
     /// Returns the parts of the commands that need an answer: neither a grant nor an allow rule of
@@ -133,7 +130,7 @@ impl RulePolicy {
     /// even if a rule asks about it, but nothing covers a part for which `barred` or `acts` gives a
     /// reason. If all parts are covered, a command that the two parsers read differently is
     /// uncovered as a whole.
-    fn uncovered_by<'a>(
+    pub(super) fn uncovered_by<'a>(
         &self,
         case: &'a JudgedAction<'_>,
         reads_freely: bool,
@@ -250,7 +247,7 @@ impl RulePolicy {
 }
 
 /// True if the action consists of commands of which every part only reads.
-fn only_reads(case: &JudgedAction<'_>) -> bool {
+pub(crate) fn only_reads(case: &JudgedAction<'_>) -> bool {
     !case.scripts.is_empty()
         && case.scripts.iter().all(|script| {
             script.outside.is_none()

@@ -10,7 +10,7 @@ mod registries;
 pub(crate) mod report;
 
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -268,10 +268,16 @@ fn prepare(
     let cwd = place.absolute().display().to_string();
     registries::check(env, sandbox, &command, place.absolute())?;
     let links = links::resolve(&env.commands.paths(&command, &cwd));
+    let inside = |path: &String| {
+        path == "/" || env.workspace.roots().any(|root| Path::new(path).starts_with(root))
+    };
+    let outputs = env.commands.outputs(&command, &cwd).into_iter().filter(inside);
+    let replaces = links::existing(outputs);
     let mut operations = vec![Operation::Execute {
         command: command.clone(),
         cwd: cwd.clone(),
         links: links.clone(),
+        replaces: replaces.clone(),
     }];
     let mut hashed = unprotected.iter().map(Located::absolute).collect::<Vec<_>>();
     hashed.sort();
@@ -288,6 +294,7 @@ fn prepare(
     parts.extend(links.iter().flat_map(|link| {
         [link.path.as_bytes(), link.target.as_deref().unwrap_or_default().as_bytes()]
     }));
+    parts.extend(replaces.iter().map(String::as_bytes));
     parts.extend(hashed.iter().map(|path| path.as_os_str().as_encoded_bytes()));
     let words =
         (summary(&command, &place, &unprotected, background), detail(&command, &unprotected));

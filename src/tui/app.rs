@@ -15,7 +15,9 @@ use posse_actors::conversation::{MessageId, QuestionId};
 use posse_actors::event::{Event, MessageKind, Origin};
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_base::failure::Exit;
-use posse_frontend::commands::{ReportRequest, SessionQuery, SessionSwitch, ShellCommand, parse};
+use posse_frontend::commands::{
+    ReportRequest, SessionQuery, SessionSwitch, ShellCommand, next_permission_mode, parse,
+};
 use posse_frontend::jobs::Jobs;
 use posse_frontend::{Selectable, SelectionSources, pluralize};
 
@@ -219,7 +221,9 @@ impl App {
     fn handle_prompt_key(&mut self, key: KeyEvent, action: Option<KeyAction>, now: Duration) {
         match action {
             Some(KeyAction::Cancel) => return self.cancel(now),
-            Some(KeyAction::StopAll) => return self.act(KeyAction::StopAll, now),
+            Some(action @ (KeyAction::StopAll | KeyAction::NextMode)) => {
+                return self.act(action, now);
+            }
             Some(KeyAction::Interrupt) if self.prompts.is_writing_reason() => {
                 return self.prompts.drop_reason();
             }
@@ -315,6 +319,7 @@ impl App {
             }
             KeyAction::Redraw => self.effects.push(Effect::Redraw),
             KeyAction::Suspend => self.effects.push(Effect::Suspend),
+            KeyAction::NextMode => self.effects.push(Effect::Query(next_permission_mode())),
             KeyAction::Choose(what) if self.is_idle() => self.effects.push(Effect::Choose(what)),
             KeyAction::Choose(_) => {
                 self.view.note(Role::Dim, "(not available while a task runs; Esc stops it)");

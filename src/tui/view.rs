@@ -16,6 +16,7 @@ use posse_actors::conversation::{CallId, ContentPart, MessageId, QuestionId, tex
 use posse_actors::event::{Event, MessageKind, Origin, ToolFailureClass};
 use posse_actors::skills;
 use posse_base::failure::{Failure, printable};
+use posse_frontend::commands::permission_mode_changed;
 use posse_frontend::{clipboard, pluralize, queue};
 
 use crate::markdown::Stream;
@@ -174,6 +175,13 @@ impl View {
                 if let Some(tool) = self.known(call_id) {
                     tool.set_delegated();
                 }
+            }
+            Event::PermissionModeChanged { mode, restriction, changed_by, .. } => {
+                self.status.permission_mode = Some(*mode);
+                let by = changed_by.as_ref().map(|by| format!(" (by {})", sanitize(by)));
+                let text = permission_mode_changed(*mode, restriction.as_deref());
+                self.end_text();
+                self.note(Role::Dim, text + &by.unwrap_or_default());
             }
             // The previous count is out of date.
             Event::ContextCompacted { tokens_after, .. } => self.status.context = *tokens_after,

@@ -30,8 +30,8 @@ use crate::hex::hex;
 use crate::hooks::{self, Masking};
 use crate::journal::{self, FileJournal, MemoryJournal, StateDir};
 use crate::permission::{
-    NetworkMode, PolicySettings, RulePolicy, SandboxMode, command_paths, command_programs,
-    dry_run_policy,
+    NetworkMode, PolicySettings, RulePolicy, SandboxMode, command_outputs, command_paths,
+    command_programs, dry_run_policy,
 };
 use crate::project;
 use crate::provider::replay::Tape;
@@ -153,7 +153,7 @@ pub(crate) fn assemble_in(
     let seen = specs.iter().filter(|spec| agent.tools.sees(spec));
     let mut names: Vec<String> = seen.map(|spec| spec.name.clone()).collect();
     names.extend(agent.sees_any_skill(&prompts.skills).then(|| SKILL_TOOL.to_owned()));
-    let policy_settings = policy_settings(kept, setup, &space, &roster);
+    let policy_settings = policy_settings(kept, setup, &space, &roster, model.info());
     let delegation =
         delegation(&models, agent, &specs, &roster, &prompts, worktrees, &policy_settings)?;
     let mut shown = names.clone();
@@ -161,6 +161,8 @@ pub(crate) fn assemble_in(
     let told = prompts.instructions.blocks.iter().map(|block| block.text.len()).sum();
     let context = contexts::settings(settings, setup.environment, setup.cwd, told, wrap)?;
     let policy = rule_policy(setup, policy_settings)?;
+    let mode = agent.first_mode(settings.permission_mode);
+    notices.extend(policy.restriction(mode, &space.tier));
     let hook_settings = hook_settings(setup, &kept.dir, &space.roots, &space.tier);
     let hooks = hooks::hooks(hook_settings, Arc::clone(&space.sandbox), Arc::clone(&policy))?;
     let (price, budget) = model_price::affordable(settings, &model.info(), &fallbacks)?;
@@ -186,6 +188,7 @@ pub(crate) fn assemble_in(
             ..RequestOptions::default()
         },
         asking: setup.asking,
+        permission_mode: mode,
         tier: space.tier,
         limits: agent.limits.of_session(limits(settings)),
         instructions: prompts.digest(agent, &roster, settings.multi_agent),
@@ -229,7 +232,7 @@ impl ConfinedWorkspace {
             tool_settings::environment(setup.settings, workspace, session_dir, setup.dry_run);
         env.written = sandbox.written();
         let home = setup.environment.get("HOME").map(str::to_owned);
-        env.commands = CommandReader { paths: command_paths, programs: command_programs, home };
+        env.commands = CommandReader::new(command_paths, command_programs, command_outputs, home);
         env.recall = stored_output::reader(&kept.journal, StateDir::new(setup.dirs.state.clone()));
         Ok(ConfinedWorkspace { roots, tier, masking, sandbox: sandbox.into(), env: env.into() })
     }
@@ -627,25 +630,21 @@ fn policy_settings(
     setup: &Setup<'_>,
     space: &ConfinedWorkspace,
     roster: &Roster,
+    main: ProviderInfo,
 ) -> PolicySettings {
     let Settings { sandbox, permissions, .. } = setup.settings;
+    let shown = |path: &PathBuf| path.display().to_string();
     PolicySettings {
         roots: space.roots.clone(),
         sandbox: SandboxMode::named(&sandbox.mode).unwrap_or_default(),
         network: NetworkMode::named(&sandbox.network).unwrap_or_default(),
         rules: permissions.clone(),
         project_rules: setup.settings.project_rules,
-        readable_secrets: sandbox
-            .readable_secrets
-            .iter()
-            .map(|path| path.display().to_string())
-            .collect(),
-        own_dirs: confinement::own_paths(setup.dirs, setup.settings)
-            .iter()
-            .map(|path| path.display().to_string())
-            .collect(),
+        readable_secrets: sandbox.readable_secrets.iter().map(shown).collect(),
+        own_dirs: confinement::own_paths(setup.dirs, setup.settings).iter().map(shown).collect(),
         read_only_agents: subagents::readers(roster),
         agents: subagents::policies(roster),
+        provider: main.profile,
         invocations: subagents::invocations(roster, setup.settings),
         multi_agent: setup.settings.multi_agent,
         home: setup.environment.get("HOME").map(str::to_owned),

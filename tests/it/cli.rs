@@ -388,6 +388,7 @@ fn settings_are_shown_with_their_source() {
     notify.title = true  (built in)
     notify.when = "unfocused"  (built in)
     patience = "5s"  (/posse/config/config.json:1)
+    permissionMode = "ask"  (built in)
     persistentGrants.enabled = true  (built in)
     persistentGrants.scope = "global"  (built in)
     persistentGrants.ttlMs = 604800000  (built in)

@@ -24,6 +24,8 @@ mod handoff;
 mod system_prompt;
 // Asked, allowed and denied actions.
 mod permission;
+// What needs a question in each permission mode.
+mod permission_modes;
 // Commands that only read.
 mod reading_commands;
 // Programs that are asked, and secrets that are hidden.

@@ -294,6 +294,7 @@ fn separates_invocations() {
                 model: "m".to_owned(),
                 mode: "multi-agent".to_owned(),
                 tier: SandboxTier::default(),
+                permission_mode: None,
                 instructions: String::new(),
                 budget: Budget::default(),
                 prompt: PromptOverrides::default(),

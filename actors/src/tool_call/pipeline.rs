@@ -163,8 +163,16 @@ impl Pipeline {
                 reviewed = self.review(tool, prepared);
                 continue;
             }
-            if let Some(refusal) = self.refused(tool, &prepared.action) {
-                return Err(refusal);
+            let confinement = match self.judged_again(tool, &prepared.action) {
+                Verdict::Deny { reason, rule } => return Err(denied(&reason, Some(&rule))),
+                Verdict::Allow(confinement) => confinement,
+                Verdict::Ask(question) => question.confinement,
+            };
+            // The permission mode has changed since the question: the answer was about something
+            // else.
+            if confinement != pending.question().confinement {
+                reviewed = self.review(tool, prepared);
+                continue;
             }
             match pending.approve(prepared) {
                 Ok(permitted) => return Ok(permitted),
@@ -252,14 +260,10 @@ impl Pipeline {
         review(self.call.clone(), prepared, policy, &situation)
     }
 
-    /// Judges the call again after a person allowed it. Returns the refusal if a rule denies it by
-    /// now.
-    fn refused(&self, tool: &dyn Tool, action: &Action) -> Option<Refusal> {
+    /// Judges the call again after a person allowed it.
+    fn judged_again(&self, tool: &dyn Tool, action: &Action) -> Verdict {
         let grants = self.services.book.grants();
-        match self.services.policy.judge(action, &self.situation(tool, &grants)) {
-            Verdict::Deny { reason, rule } => Some(denied(&reason, Some(&rule))),
-            Verdict::Allow(_) | Verdict::Ask(_) => None,
-        }
+        self.services.policy.judge(action, &self.situation(tool, &grants))
     }
 
     fn situation<'a>(&'a self, tool: &'a dyn Tool, grants: &'a [Grant]) -> Situation<'a> {
@@ -268,6 +272,7 @@ impl Pipeline {
             agent: &self.origin.agent_path,
             grants,
             asking: self.services.asking,
+            mode: self.services.mode.current(),
             now_ms: self.services.clock.wall_ms(),
             uptime: self.services.clock.monotonic(),
             tier: &self.services.tier,

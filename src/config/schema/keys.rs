@@ -17,6 +17,7 @@ const MODES: &[&str] = &["single-agent", "multi-agent", "single", "multi"];
 const PROVIDER_TYPES: &[&str] =
     &["openai-compatible", "openai-responses", "anthropic", "codex", "replay"];
 const CONFINED: &[&str] = &["off", "read-only", "workspace-write"];
+const PERMISSION_MODES: &[&str] = &["plan", "ask", "edits", "auto", "locked"];
 const THINKING: &[&str] = &["off", "minimal", "low", "medium", "high", "xhigh"];
 const TOKENS: ValueKind = Whole(256, 100_000_000);
 const TOKENS_OR_AUTO: ValueKind = WholeOrAuto(256, 100_000_000);
@@ -204,6 +205,10 @@ pub(crate) static KEYS: &[ConfigKey] = &[
         "Maximum time to retry an unavailable provider. Default: 10m, and three attempts at a \
          server that does not exist; with --unattended: 24h.")
         .variable("POSSE_PATIENCE"),
+    key("permissionMode", Choice(PERMISSION_MODES), D::Text("ask"), Never,
+        "Permission mode of a new session. plan: nothing is changed; ask: changes and commands are \
+         asked about; edits: edits in the workspace are free; auto: what stays inside the full \
+         sandbox is free; locked: only rules and grants allow."),
     key("permissions", ObjectList, D::None, Tighten,
         "Permission rules, in order: allow, ask or deny."),
     key("persistentGrants.enabled", Bool, D::Bool(true), Never,

@@ -71,6 +71,7 @@ fn rows() -> Vec<(&'static str, Value)> {
         ("notify.title", json!(false)),
         ("notify.when", json!("always")),
         ("patience", json!("9s")),
+        ("permissionMode", json!("locked")),
         ("permissions", json!([{ "tool": "bash", "decision": "deny" }])),
         ("persistentGrants.enabled", json!(false)),
         ("persistentGrants.scope", json!("session")),

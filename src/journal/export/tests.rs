@@ -68,6 +68,7 @@ fn session(text: &str) -> Vec<Event> {
             model: owned(),
             mode: owned(),
             tier: SandboxTier::default(),
+            permission_mode: None,
             instructions: String::new(),
             budget: posse_actors::cost::Budget::default(),
             prompt: posse_actors::event::PromptOverrides::default(),

@@ -8,7 +8,7 @@ use crate::shell::Names;
 use crate::shell::danger::CommandLocation;
 use crate::shell::folders::Folders;
 use crate::shell::links;
-use crate::shell::options::{Reading, spec_for};
+use crate::shell::options::{Reading, creates, spec_for};
 use crate::shell::outline::{Flaw, Outline, Redirect, Scope, ShellEvent, SimpleCommand};
 use crate::shell::sensitive::{is_sensitive, may_be_sensitive, selects_sensitive};
 use crate::shell::word::{
@@ -69,6 +69,9 @@ pub(crate) struct PlainCommand {
     /// Effect of the command. [`Reading::No`] unless the tables know all its words and
     /// `barred` is `None`.
     pub(crate) reading: Reading,
+    /// True if the command only creates, copies or moves files inside the workspace, and `barred`
+    /// is `None`.
+    pub(crate) creates: bool,
 }
 
 /// Folders and links against which the paths of a command are checked.
@@ -145,7 +148,8 @@ pub(crate) fn parts(outline: &Outline, ground: Ground<'_>) -> Vec<PlainCommand> 
             });
             // All of them have the same words; the strictest judgement counts.
             parts.extend(judged.max_by_key(|part| {
-                (part.barred.is_some(), part.acts.is_some(), part.reading == Reading::No)
+                let reads = part.reading == Reading::No;
+                (part.barred.is_some(), part.acts.is_some(), reads, !part.creates)
             }));
         }
         folders.step(event, outline, |target, folder| {
@@ -173,6 +177,7 @@ fn part(command: &SimpleCommand, ground: Ground<'_>) -> PlainCommand {
     if words.iter().take(named).any(|word| !word.is_evenly_quoted()) {
         barred.get_or_insert_with(|| "its name is not written plainly".to_owned());
     }
+    let creates = spec.is_none() && barred.is_none() && creates(&words, ground);
     let goes_to_folder = spec.is_none() && is_plain_cd(&words, ground);
     let reading = match spec {
         _ if barred.is_some() || acts.is_some() => Reading::No,
@@ -192,6 +197,7 @@ fn part(command: &SimpleCommand, ground: Ground<'_>) -> PlainCommand {
             .filter(|spec| spec.operands_are_operations())
             .map(|spec| spec.words.len()),
         reading,
+        creates,
     }
 }
 

@@ -6,6 +6,7 @@
 //! file, load code or change the target are omitted on purpose; comments name them.
 
 mod checks;
+mod creating;
 mod facts;
 mod files;
 mod find;
@@ -213,6 +214,24 @@ pub(crate) fn spec_for(words: &[&str]) -> Option<FoundSpec> {
             .map(move |spec| FoundSpec { spec, decides })
     };
     found(&DECIDING, true).chain(found(&FINDING, false)).max_by_key(|found| found.spec.words.len())
+}
+
+/// Checks that `words` are a program that creates, copies or moves files, with known options, and
+/// operands inside the workspace that are neither secret nor hidden. All words must be literal.
+pub(crate) fn creates(words: &[Word], ground: Ground<'_>) -> bool {
+    let Some((name, rest)) = words.split_first() else { return false };
+    let spec = name
+        .literal()
+        .and_then(|name| creating::SPECS.iter().find(|spec| spec.words.first() == Some(&name)));
+    let is_hidden = |part: &str| part.starts_with('.') && !matches!(part, "." | "..");
+    let is_visible = |word: &Word| {
+        let literal = word.literal();
+        literal.is_some_and(|text| text.starts_with('-') || !text.split('/').any(is_hidden))
+    };
+    let is_inside =
+        |word: &Word| word.text.starts_with('-') || allow::is_inside(&word.text, ground);
+    spec.is_some_and(|spec| spec.judge(rest, ground).is_ok())
+        && rest.iter().all(|word| is_visible(word) && is_inside(word))
 }
 
 /// Option of a command, with its value.

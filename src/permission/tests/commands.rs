@@ -145,7 +145,7 @@ fn request_names_the_part_and_its_grant() {
         ("terraform plan -out x", Some("terraform plan -out x"), &all),
         ("cd crates/core && cargo test", Some("cd crates/core"), &all),
         ("grep 'a b' src", Some("grep"), &all),
-        ("git diff && make test", None, &all[..1]),
+        ("cargo build && make test", None, &all[..1]),
         ("git diff > x", None, &all[..1]),
         ("git diff --output=x", None, &all[..1]),
         ("git diff $(x)", None, &all[..1]),

@@ -81,6 +81,8 @@ impl Tui<'_> {
                 // One budget covers the whole conversation.
                 opened.settings.accounts = before.session.accounts().await.unwrap_or_default();
             }
+            let mode = before.session.permission_mode();
+            opened.keep_permission_mode(mode, &self.app.view.status.agent);
             let reason = if same_conversation {
                 SessionEndReason::Switched
             } else {

@@ -126,6 +126,7 @@ impl CurrentSession {
         app.session = session.id().to_string();
         app.sources = sources;
         (app.view.status.agent, app.view.status.tier) = (agent, tier);
+        app.view.status.permission_mode = Some(session.permission_mode());
         app.view.status.limit = Some(context_max);
         (app.view.status.provider, app.view.status.model) = (info.profile, info.model);
         Ok(CurrentSession {
