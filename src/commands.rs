@@ -5,6 +5,7 @@ mod attach;
 mod config;
 pub mod demo;
 mod descriptors;
+mod first_start;
 mod grants;
 mod help;
 mod login;

@@ -154,6 +154,10 @@ pub struct AttachArgs {
     /// Format of standard input, with --output-format stream-json
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     input_format: InputFormat,
+    /// Permission mode to attach with: the session gets it if it is stricter than its own
+    #[arg(long, value_name = "MODE", conflicts_with = "observe",
+          value_parser = ["plan", "ask", "edits", "auto", "locked"])]
+    pub permission_mode: Option<String>,
     /// Skip the records up to this number
     #[arg(long, value_name = "RECORD")]
     pub after: Option<u64>,

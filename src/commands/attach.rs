@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use posse_actors::event::{AnnouncedEvent, Announcement, Event};
+use posse_actors::event::{AnnouncedEvent, Announcement, Event, PermissionMode};
 use tokio::sync::mpsc;
 
 use crate::attach::{self, AttachOptions, SocketAddress};
@@ -52,6 +52,13 @@ pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, 
     // Without input there is no control.
     let controls = !args.observe && (args.reads_instructions() || interactive);
     let role = if controls { AttachRole::Controller } else { AttachRole::Observer };
+    let permission_mode = args.permission_mode.as_deref().and_then(PermissionMode::named);
+    if permission_mode.is_some() && !controls {
+        let what = "--permission-mode needs a front end that controls the session";
+        return Err(Failure::new(ErrorCode::FlagNeedsAnother, Exit::Usage, what)
+            .fix("attach on a terminal, or pass --input-format stream-json")
+            .into());
+    }
     let last = (!args.prints_lines() && args.after.is_none()).then_some(LAST);
     let color = colors(io::stderr().is_terminal(), environment);
     let folder = SessionSummary::of(found.clone()).cwd.map(PathBuf::from).unwrap_or_default();
@@ -61,7 +68,8 @@ pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, 
         .unwrap_or_default();
     let runtime = runtime()?;
     let visited = runtime.block_on(async {
-        let mut joining = AttachOptions { role, after: args.after.unwrap_or_default(), last };
+        let after = args.after.unwrap_or_default();
+        let mut joining = AttachOptions { role, after, last, permission_mode };
         let mut again = false;
         loop {
             let remote = joined_soon(&state, &found, &place, (joining, again)).await?;
@@ -77,6 +85,8 @@ pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, 
                 // The same journal continues, for example with another model.
                 AttachOutcome::Switched(record) if !args.reads_instructions() => {
                     (joining.after, joining.last, again) = (record, None, true);
+                    // Applied already; the mode may have changed since.
+                    joining.permission_mode = None;
                 }
                 visit => return Ok(visit.finish().await),
             }

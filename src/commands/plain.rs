@@ -19,7 +19,7 @@ use crate::commands::offline_commands;
 use crate::commands::reports::ReportSource;
 use crate::commands::resume::{self, Resuming, SessionRow, of_project, row};
 use crate::commands::run::{runtime, start_log};
-use crate::commands::{colors, descriptors, notices, printing_notices, undo};
+use crate::commands::{colors, descriptors, first_start, notices, printing_notices, undo};
 use crate::config::preferences::{self, Preferences};
 use crate::config::{Environment, Loaded, SettingOrigin};
 use crate::failure::{ErrorCode, Exit, Failure, printable};
@@ -167,6 +167,9 @@ impl frontend::Sessions for PlainSessions<'_> {
                 let kept = JournalSettings::new(&setup)?;
                 let made = printing_notices(|notices| assemble_in(&kept, &setup, model, notices));
                 let (ports, session) = kept.or_remove(made)?;
+                if self.interactive {
+                    first_start::tell(&setup, kept.dir(), session.permission_mode);
+                }
                 (Some(kept), ports, session)
             }
         };

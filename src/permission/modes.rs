@@ -48,6 +48,12 @@ impl RulePolicy {
             (ModeDecision::Allow(profile), _) => {
                 Verdict::Allow(self.confinement_in(profile, case.situation))
             }
+            // Nothing can be confined to reading without a sandbox, so the question says what is.
+            (ModeDecision::Ask(ModeProfile::ReadOnly), Verdict::Ask(question))
+                if confinement == CommandConfinement::None && !case.scripts.is_empty() =>
+            {
+                Verdict::Ask(question)
+            }
             (ModeDecision::Ask(profile), Verdict::Ask(question)) => {
                 let is_free = matches!(mode, PermissionMode::Edits | PermissionMode::Auto);
                 let reason = match reason.filter(|_| is_free && coverage == Coverage::Uncovered) {
@@ -90,11 +96,15 @@ impl RulePolicy {
                 CommandConfinement::ReducedWithSecrets,
             ) => format!("{secrets}: every command is asked about"),
             (PermissionMode::Plan, CommandConfinement::None) => {
-                format!("{no_sandbox}: no command runs")
+                format!(
+                    "{no_sandbox}: commands that are known to read are asked about, and no other \
+                     command runs"
+                )
             }
-            (PermissionMode::Plan, CommandConfinement::ReducedWithSecrets) => {
-                format!("{secrets}: no command runs")
-            }
+            (PermissionMode::Plan, CommandConfinement::ReducedWithSecrets) => format!(
+                "{secrets}: commands that are known to read are asked about, and no other command \
+                 runs"
+            ),
             (PermissionMode::Plan, CommandConfinement::Reduced) => {
                 "the sandbox tier is not full: only commands that are known to read run".to_owned()
             }
@@ -176,8 +186,26 @@ fn command_class(case: &JudgedAction<'_>) -> Classified {
         let reason = Some(format!("`{}` needs the network", printable(program)));
         return Classified { class: EffectClass::NetworkCommand, reason };
     }
-    let destroys = hazards.into_iter().find_map(|hazard| match hazard {
-        Hazard::Destroys(why) => Some(why),
+    if let Some(reason) = irreversible(case, &hazards) {
+        let reason = Some(format!("{}, which cannot be undone", printable(&reason)));
+        return Classified { class: EffectClass::Destruction, reason };
+    }
+    // A program that runs what the project configures must not do so where it can write.
+    let is_known = |part: &PlainCommand| part.creates || part.reading == Reading::Plain;
+    let is_plain = |script: &Judged| {
+        script.outside.is_none() && !script.parts.is_empty() && script.parts.iter().all(is_known)
+    };
+    let only_files = case.scripts.iter().all(|script| is_plain(script) && script.is_read_alike());
+    if only_files { EffectClass::FileCommand } else { EffectClass::Command }.into()
+}
+
+/// Reason why the commands destroy what cannot be restored. `None` if they are not known to.
+///
+/// A checkpoint of the workspace makes some of this reversible: the named paths that it covers are
+/// then no reason. This is the only place that has to ask it.
+fn irreversible(case: &JudgedAction<'_>, hazards: &[Hazard]) -> Option<String> {
+    let destroys = hazards.iter().find_map(|hazard| match hazard {
+        Hazard::Destroys(why) => Some(why.clone()),
         Hazard::Network(_) => None,
     });
     let replaced = case.action.operations.iter().find_map(|operation| match operation {
@@ -189,17 +217,7 @@ fn command_class(case: &JudgedAction<'_>) -> Classified {
         let is_doubtful = case.scripts.iter().any(|script| script.doubtful);
         is_doubtful.then(|| "it can be read in more than one way".to_owned())
     };
-    if let Some(reason) = destroys.or_else(replaced).or_else(doubtful) {
-        let reason = Some(format!("{}, which cannot be undone", printable(&reason)));
-        return Classified { class: EffectClass::Destruction, reason };
-    }
-    // A program that runs what the project configures must not do so where it can write.
-    let is_known = |part: &PlainCommand| part.creates || part.reading == Reading::Plain;
-    let is_plain = |script: &Judged| {
-        script.outside.is_none() && !script.parts.is_empty() && script.parts.iter().all(is_known)
-    };
-    let only_files = case.scripts.iter().all(|script| is_plain(script) && script.is_read_alike());
-    if only_files { EffectClass::FileCommand } else { EffectClass::Command }.into()
+    destroys.or_else(replaced).or_else(doubtful)
 }
 
 /// Reason of a denial for the model. It says what the model can do instead.
@@ -229,10 +247,7 @@ fn denial(
         (true, CommandConfinement::Full) => {
             "nothing is asked, and this would need an answer".to_owned()
         }
-        (true, CommandConfinement::None) => "without a sandbox no command runs".to_owned(),
-        (true, CommandConfinement::Reduced | CommandConfinement::ReducedWithSecrets) => {
-            "without a full sandbox only commands that are known to read run".to_owned()
-        }
+        (true, _) => "without a full sandbox only commands that are known to read run".to_owned(),
         (false, _) => "nothing is changed".to_owned(),
     };
     format!(

@@ -26,6 +26,8 @@ mod system_prompt;
 mod permission;
 // What needs a question in each permission mode.
 mod permission_modes;
+// Modes that change while a session runs, and who else has them.
+mod changing_modes;
 // Commands that only read.
 mod reading_commands;
 // Programs that are asked, and secrets that are hidden.

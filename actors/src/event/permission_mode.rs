@@ -51,8 +51,8 @@ impl PermissionMode {
     /// The meaning of the mode in one line, for a person.
     pub fn about(self) -> &'static str {
         match self {
-            PermissionMode::Plan => "nothing is changed, nothing is asked",
-            PermissionMode::Ask => "changes and commands are asked about",
+            PermissionMode::Plan => "nothing is changed, and reading is free",
+            PermissionMode::Ask => "changes are asked about, and commands that do more than read",
             PermissionMode::Edits => {
                 "edits in the workspace are free, other commands are asked about"
             }

@@ -107,13 +107,22 @@ pub fn decide(
     }
 }
 
-/// Decision of the mode `plan`: a grant does not widen it, and only a rule that asks about reading
-/// and the start of a subagent are asked about.
+/// Decision of the mode `plan`: a grant does not widen it. Asked about are only the start of a
+/// subagent, what a rule asks about, and commands that only read where no sandbox confines them or
+/// they could read secret files.
 #[expect(clippy::wildcard_enum_match_arm, reason = "only the named coverages allow something")]
 fn plan(class: EffectClass, coverage: Coverage, confinement: CommandConfinement) -> ModeDecision {
     let runs = match class {
-        EffectClass::Read => true,
-        EffectClass::ReadingCommand => is_safe(confinement),
+        EffectClass::ReadingCommand if !is_safe(confinement) => {
+            return match coverage {
+                Coverage::Granted => ModeDecision::Allow(ModeProfile::ReadOnly),
+                Coverage::Uncovered | Coverage::AskedByRule => {
+                    ModeDecision::Ask(ModeProfile::ReadOnly)
+                }
+                _ => ModeDecision::Deny,
+            };
+        }
+        EffectClass::Read | EffectClass::ReadingCommand => true,
         EffectClass::FileCommand | EffectClass::Command | EffectClass::Destruction => {
             confinement == CommandConfinement::Full
         }

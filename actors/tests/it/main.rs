@@ -24,6 +24,8 @@ mod ledger;
 mod observers;
 /// Tools that the user runs themselves.
 mod own_calls;
+/// Changes of the permission mode.
+mod permission_mode;
 /// Questions and answers.
 mod permissions;
 /// Attempts, waits and broken replies.

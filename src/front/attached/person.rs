@@ -33,6 +33,7 @@ use crate::question::{AnswerLine, TerminalQuestions};
 const HELP: &str = "  /stop [all]   stop what runs there; all: agents in the background, too\n\
     \x20 /compact [WHAT]  make the history shorter; WHAT is to be kept in it\n\
     \x20 /context      what a request is made of\n\
+    \x20 /permission-mode MODE  change the permission mode of the session\n\
     \x20 /exit         leave; the session goes on (also Ctrl+C and Ctrl+D)\n\
     \x20 Everything else is said to the model: at its next step, or as a new task if nothing runs.\n";
 
@@ -375,6 +376,8 @@ impl Person {
 
 #[cfg(test)]
 mod tests {
+    use posse_actors::event::PermissionMode;
+
     use super::*;
 
     #[test]
@@ -390,6 +393,10 @@ mod tests {
                 TypedEffect::Send(Instruction::Compact(Some("the port".to_owned()))),
             ),
             ("/context", TypedEffect::Send(Instruction::Context)),
+            (
+                "/permission-mode plan",
+                TypedEffect::Send(Instruction::PermissionMode(PermissionMode::Plan)),
+            ),
             ("/context --json", TypedEffect::Send(Instruction::Context)),
             ("/cost", TypedEffect::Elsewhere),
             ("/jobs stop c1", TypedEffect::Elsewhere),

@@ -51,7 +51,7 @@ fn decisions_without_rules_and_grants() {
     //                              full  reduced secrets none
     for (class, expected) in [
         (Class::Read, "rrrrr rrrrr rrrrr rrrrr"),
-        (Class::ReadingCommand, "rrrr- rrrr- -???- -???-"),
+        (Class::ReadingCommand, "rrrr- rrrr- R???- R???-"),
         (Class::Edit, "-?ww- -?ww- -?ww- -?ww-"),
         (Class::FileCommand, "r?ww- -?ww- -???- -???-"),
         (Class::Command, "r??w- -??w- -???- -???-"),
@@ -69,7 +69,7 @@ fn decisions_without_rules_and_grants() {
 fn decisions_with_a_grant() {
     for (class, expected) in [
         (Class::Read, "rcccc rcccc rcccc rcccc"),
-        (Class::ReadingCommand, "rcccc rcccc -cccc -cccc"),
+        (Class::ReadingCommand, "rcccc rcccc rcccc rcccc"),
         (Class::Edit, "-cccc -cccc -cccc -cccc"),
         (Class::FileCommand, "rcccc -cccc -cccc -cccc"),
         (Class::Command, "rcccc -cccc -cccc -cccc"),
@@ -93,7 +93,7 @@ fn what_stands_above_modes_is_never_allowed_by_one() {
     }
     for (class, expected) in [
         (Class::Read, "R???- R???- R???- R???-"),
-        (Class::ReadingCommand, "R???- R???- -???- -???-"),
+        (Class::ReadingCommand, "R???- R???- R???- R???-"),
         (Class::Edit, "-???- -???- -???- -???-"),
         (Class::Command, "R???- -???- -???- -???-"),
     ] {
