@@ -6,6 +6,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// Names of variables with network settings: proxies and TLS roots.
 pub const NETWORK: [&str; 11] = [
@@ -87,6 +88,14 @@ const SET: &[(&str, &str)] = &[
     ("DEBIAN_FRONTEND", "noninteractive"),
 ];
 
+/// Variables with the cache of a program that fails if it cannot write there, and the folder below
+/// the home folder that the program uses without the variable.
+const CACHES: &[(&str, &str)] = &[
+    ("npm_config_cache", ".npm"),
+    ("UV_CACHE_DIR", ".cache/uv"),
+    ("BUN_INSTALL_CACHE_DIR", ".bun/install/cache"),
+];
+
 /// `PATH` of commands if posse itself has none.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 
@@ -101,6 +110,21 @@ pub(crate) fn of(ours: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsStr
     }
     environment.extend(SET.iter().map(|(name, value)| ((*name).into(), (*value).into())));
     environment
+}
+
+/// Returns variables that move caches into `temporary`, the folder for temporary files of the session:
+/// those of [`CACHES`] whose usual folder below `home` is not below one of the `writable` folders.
+pub(crate) fn caches(
+    home: &Path,
+    writable: &[String],
+    temporary: &Path,
+) -> impl Iterator<Item = (OsString, OsString)> {
+    CACHES.iter().filter_map(move |(variable, usual)| {
+        let usual = home.join(usual);
+        let is_writable = writable.iter().any(|root| usual.starts_with(root));
+        let moved = temporary.join(".cache").join(variable);
+        (!is_writable).then(|| (OsString::from(variable), moved.into_os_string()))
+    })
 }
 
 fn is_passed(name: &OsStr) -> bool {
@@ -160,6 +184,19 @@ mod tests {
             .filter(|name| names.iter().any(|n| n == name))
             .collect();
         assert_eq!(passed, ["PATH", "CARGO_HOME", "LC_ALL"]);
+    }
+
+    #[test]
+    fn caches_outside_of_writable_folders_are_temporary() {
+        let caches = |writable: &[&str]| {
+            let writable: Vec<String> = writable.iter().map(|root| (*root).to_owned()).collect();
+            let caches = caches(Path::new("/home/me"), &writable, Path::new("/tmp"));
+            caches.map(|(name, _)| name.into_string().unwrap()).collect::<Vec<_>>()
+        };
+        let all = ["npm_config_cache", "UV_CACHE_DIR", "BUN_INSTALL_CACHE_DIR"];
+        assert_eq!(caches(&["/home/me/shop", "/home/me/.np"]), all);
+        assert_eq!(caches(&["/home/me/.npm", "/home/me/.cache"]), ["BUN_INSTALL_CACHE_DIR"]);
+        assert!(caches(&["/home/me"]).is_empty());
     }
 
     #[test]
