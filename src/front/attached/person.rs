@@ -16,11 +16,13 @@ use posse_frontend::commands::{
 use posse_frontend::history::History;
 use posse_frontend::instruction::{Instruction, line_of};
 use posse_frontend::jobs::Jobs;
+use posse_frontend::notifier::Notifier;
 use posse_frontend::remote_session::{AttachRole, RemoteMessage, RemoteSession};
 use posse_frontend::signals::Signals;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::attached::attention::TaskTime;
 use crate::attached::output::AttachedOutput;
 use crate::attached::{AttachOutcome, GONE, end_of};
 use crate::output::{Output, OutputTarget, when_read};
@@ -106,8 +108,13 @@ impl CommandContext for TypedEffect {
 }
 
 /// Runs an attached client until the session ends, the person detaches, a signal arrives, an output
-/// cannot be written, or the connection is cut. Ctrl+C detaches.
-pub async fn person(remote: RemoteSession, manner: AttachDisplay) -> AttachOutcome {
+/// cannot be written, or the connection is cut. Ctrl+C detaches. `notifier`: sends
+/// notifications to the terminal of standard error, and knows the folder of the session.
+pub async fn person(
+    remote: RemoteSession,
+    manner: AttachDisplay,
+    mut notifier: Notifier,
+) -> AttachOutcome {
     let controls = remote.accepted.role == AttachRole::Controller && manner.interactive;
     let Ok(mut terminal) = LineTerminal::open(manner.interactive, History::open(None)) else {
         return AttachOutcome::Cut("there is no thread to read with".to_owned());
@@ -119,7 +126,10 @@ pub async fn person(remote: RemoteSession, manner: AttachDisplay) -> AttachOutco
     let (live, one_screen) = (stderr.is_terminal(), stdout.is_terminal());
     let shown = AttachedOutput::new(&remote.accepted, live, manner.color, one_screen);
     let RemoteSession { accepted, messages: mut heard, commands: voice } = remote;
+    notifier.enter(accepted.session_id.as_str(), None);
     let mut person = Person {
+        notifier,
+        task: TaskTime::default(),
         voice,
         shown,
         terminal,
@@ -157,12 +167,15 @@ pub async fn person(remote: RemoteSession, manner: AttachDisplay) -> AttachOutco
                 None => break person.ended.take().unwrap_or_else(|| AttachOutcome::Cut(GONE.to_owned())),
             },
             () = or_pending(person.held.front().map(|(at, _)| sleep_until(*at))) => person.show_held().await,
+            () = or_pending(person.notifier.wait().map(sleep)) => person.notify().await,
+            warning = person.notifier.failed() => person.print(&format!("! {warning}\n")).await,
             input = person.terminal.next(), if manner.interactive => {
                 if let Some(visit) = person.typed(input).await {
                     break visit;
                 }
             }
         }
+        person.question_waits();
         if person.stdout.is_broken() || person.stderr.is_broken() {
             break AttachOutcome::Left(Exit::Failed);
         }
@@ -171,13 +184,15 @@ pub async fn person(remote: RemoteSession, manner: AttachDisplay) -> AttachOutco
     visit
 }
 
-struct Person {
+pub(super) struct Person {
+    pub(super) notifier: Notifier,
+    pub(super) task: TaskTime,
     voice: mpsc::Sender<Vec<u8>>,
     shown: AttachedOutput,
     terminal: LineTerminal,
-    questions: TerminalQuestions,
+    pub(super) questions: TerminalQuestions,
     stdout: Output,
-    stderr: Output,
+    pub(super) stderr: Output,
     controls: bool,
     /// One item for each instruction sent, in order: true if it was an interrupt.
     stops: Vec<bool>,
@@ -222,6 +237,8 @@ impl Person {
     async fn follow(&mut self, announcement: &Arc<Announcement>) {
         self.last_record = announcement.record().unwrap_or(self.last_record);
         self.ended = end_of(announcement.event(), self.last_record).or(self.ended.take());
+        let is_new = self.shown.is_new(announcement);
+        self.follow_attention(announcement, is_new).await;
         let added = self.shown.follow(announcement);
         self.stderr.write(added.text.into_bytes()).await;
         if !added.answer.is_empty() {
@@ -274,6 +291,7 @@ impl Person {
     }
 
     async fn typed(&mut self, input: TerminalInput) -> Option<AttachOutcome> {
+        self.notifier.key();
         let line = match input {
             TerminalInput::Line(line) => {
                 self.shown.progress().line_ended();
@@ -344,6 +362,9 @@ impl Person {
     }
 
     async fn finish(mut self, visit: &AttachOutcome) {
+        if let Some(warning) = self.notifier.finish().await {
+            self.print(&format!("! {warning}\n")).await;
+        }
         if matches!(visit, AttachOutcome::Left(_)) {
             self.print("(left; the session goes on)\n").await;
         }

@@ -31,8 +31,8 @@ pub(super) const SETTLED: Duration = Duration::from_millis(20);
 const LINK_ROUNDS_MAX: usize = 3;
 
 /// Number of scanned folders from which further ones are watched for changes. Examining fewer each
-/// time costs less than 0.2 ms.
-const UNWATCHED_MAX: usize = 100;
+/// time is cheap.
+const UNWATCHED_MAX: usize = 16;
 
 /// Number of folders between checks of the time limit.
 const FOLDERS_PER_LOOK: usize = 32;
