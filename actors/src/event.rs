@@ -757,6 +757,10 @@ pub enum Event {
         scope: Scope,
         /// Grant that the answer creates; `None` if the answer covers only this call.
         grant: Option<Grant>,
+        /// True if the grant covers only a part of the call. The other parts are asked about next,
+        /// and the call is not allowed yet.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        grants_part: bool,
         /// The tool whose call, or the agent whose start, is in question.
         #[serde(flatten)]
         target: PermissionTarget,

@@ -119,7 +119,8 @@ impl Drop for ApprovalGuard {
 pub(crate) enum ApprovalResult {
     /// Allowed, for exactly the effect in the binding.
     Allowed(Binding),
-    /// A grant or the permission mode decides about the call by now. It must be judged again.
+    /// A grant or the permission mode decides about the call, or a part of it, by now. It must be
+    /// judged again.
     Covered,
     Denied {
         reason: String,
@@ -330,7 +331,11 @@ impl State {
                 let grant = ask.question.grant.clone().filter(|_| scope > Scope::Once);
                 let grant = grant.map(|grant| Grant { scope, ..grant });
                 let event = granted(&ask, DecisionSource::User, by, scope, grant.clone());
-                let allowed = ApprovalResult::Allowed(ask.binding());
+                let allowed = if grants_part(&ask, grant.as_ref()) {
+                    ApprovalResult::Covered
+                } else {
+                    ApprovalResult::Allowed(ask.binding())
+                };
                 self.apply_answer(ask, event, allowed, grant, told);
             }
             HumanDecision::Deny { reason } => {
@@ -560,6 +565,11 @@ fn reason_of(ask: &ApprovalRequest, tier: &SandboxTier) -> String {
     }
 }
 
+/// True if the answer that creates `grant` allows only a part of the call.
+fn grants_part(ask: &ApprovalRequest, grant: Option<&Grant>) -> bool {
+    ask.question.grants_part && grant.is_some()
+}
+
 fn requested(ask: &ApprovalRequest, tier: &SandboxTier) -> Event {
     Event::PermissionRequested {
         request_id: ask.id.clone(),
@@ -587,6 +597,7 @@ fn granted(
         request_id: ask.id.clone(),
         by,
         scope,
+        grants_part: grants_part(ask, grant.as_ref()),
         grant,
         target: target(ask),
         binding: ask.binding().as_str().to_owned(),

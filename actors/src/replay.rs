@@ -546,8 +546,10 @@ impl Replay {
                 self.close_question(request_id);
                 self.questions.insert(record.record, question);
             }
-            Event::PermissionGranted { request_id, grant, .. } => {
-                if let Some(question) = self.close_question(request_id) {
+            Event::PermissionGranted { request_id, grant, grants_part, .. } => {
+                if let Some(question) = self.close_question(request_id)
+                    && !grants_part
+                {
                     let OpenQuestion { call_id, digest, .. } = question;
                     self.history.edit(&call_id, |call| call.open.approved = Some(digest));
                 }

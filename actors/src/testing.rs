@@ -172,6 +172,7 @@ pub fn ask_all() -> Arc<dyn Policy> {
             reason: format!("{} asks", action.tool),
             scopes: vec![Scope::Once, Scope::Session],
             grant: Some(grant),
+            grants_part: false,
             yes_covers: true,
             rule: None,
             confinement: test_confinement(),

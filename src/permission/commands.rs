@@ -199,7 +199,9 @@ impl RulePolicy {
         let situation = case.situation;
         let allowed = self.allows_commands(situation);
         let missing = self.uncovered(case);
-        let grant = allowed.is_ok().then(|| suggestion(&missing)).flatten();
+        let suggested = allowed.is_ok().then(|| suggestion(&missing)).flatten();
+        let (grant, grants_part) =
+            suggested.map_or((None, false), |(grant, part)| (Some(grant), part));
         let mut reason = match &allowed {
             Err(why) => format!("{why}: every command is asked about"),
             Ok(()) => missing_text(&missing),
@@ -213,13 +215,14 @@ impl RulePolicy {
                 scopes.push(Scope::Global);
             }
             if situation.asking == AnswerSource::Human {
-                reason.push_str(&offered(&grant.target, project));
+                reason.push_str(&offered(&grant.target, project, grants_part));
             }
         }
         PermissionQuestion {
             reason,
             scopes,
             grant,
+            grants_part,
             yes_covers: *situation.tier != SandboxTier::None || self.wants_no_sandbox(),
             rule: None,
             confinement: self.confinement(situation),
@@ -313,20 +316,21 @@ fn matches_hidden_secret(part: &str) -> bool {
     may_be_sensitive(&marked, true)
 }
 
-/// Returns the grant that would cover all of `missing`. `None` if they need different grants, or if
-/// no grant can cover them or may be suggested.
-fn suggestion(missing: &[Uncovered<'_>]) -> Option<Grant> {
-    let first = missing.first()?.part?.operation();
-    let same = |uncovered: &Uncovered<'_>| {
-        uncovered.grantable && uncovered.part.is_some_and(|part| part.operation() == first)
+/// Returns the grant for the first part in `missing` that a grant can cover and for which one may be
+/// suggested, and true if it leaves another part uncovered. `None` if there is no such part, or if
+/// a reason concerns the command as a whole, which grants for its parts do not change.
+fn suggestion(missing: &[Uncovered<'_>]) -> Option<(Grant, bool)> {
+    let parts: Vec<&PlainCommand> =
+        missing.iter().map(|uncovered| uncovered.part).collect::<Option<_>>()?;
+    let grantable = missing.iter().zip(&parts).filter(|(uncovered, _)| uncovered.grantable);
+    let mut suggested = grantable.filter_map(|(_, part)| part.operation());
+    let words = suggested.find(|words| may_be_suggested(words))?;
+    let is_covered = |uncovered: &Uncovered<'_>, part: &PlainCommand| {
+        uncovered.grantable && part.is_granted(&words)
     };
-    let words = first.as_ref()?;
-    let sensible = missing.iter().all(same) && may_be_suggested(words);
-    sensible.then(|| Grant {
-        operation: EXECUTE.to_owned(),
-        target: quoted(words),
-        scope: Scope::Session,
-    })
+    let leaves = missing.iter().zip(parts).any(|(uncovered, part)| !is_covered(uncovered, part));
+    let target = quoted(&words);
+    Some((Grant { operation: EXECUTE.to_owned(), target, scope: Scope::Session }, leaves))
 }
 
 /// True if a grant for commands that begin with `words` may be suggested: the program is not in
@@ -378,10 +382,11 @@ fn missing_text(missing: &[Uncovered<'_>]) -> String {
 }
 
 /// Describes the grant for `target` for a permission request. `project`: true if the program runs
-/// code of the project.
-fn offered(target: &str, project: bool) -> String {
+/// code of the project. `part`: true if the grant leaves other parts uncovered.
+fn offered(target: &str, project: bool, part: bool) -> String {
     let runs = if project { ", which runs code of the project's files" } else { "" };
-    format!("; a grant would cover `{}` with known options{runs}", printable(target))
+    let rest = if part { "; the rest is then asked about" } else { "" };
+    format!("; a grant would cover `{}` with known options{runs}{rest}", printable(target))
 }
 
 impl PlainCommand {

@@ -66,6 +66,7 @@ mod tests {
                 reason: "why".to_owned(),
                 scopes: vec![Scope::Once],
                 grant: None,
+                grants_part: false,
                 yes_covers: self.yes_covers,
                 rule: None,
                 confinement: Confinement {

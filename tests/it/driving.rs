@@ -319,3 +319,32 @@ fn shell_client_of_the_guide_works() {
     assert!(!machine.work("b.txt").exists());
     assert_eq!(text_of(&server.requests()[0]["messages"][1]["content"]), "write \"a\"");
 }
+
+#[test]
+fn parts_of_a_list_are_granted_one_after_the_other() {
+    let line = "ls && touch one && mkdir two";
+    let server = ModelServer::start(vec![runs(line), runs(line), says("Done.")]);
+    let machine = Machine::with(&server);
+    let mut client = Client::start(&machine, &["go"]);
+    for (part, rest) in [("touch one", true), ("mkdir two", false)] {
+        let question = client.wait_for("permission.requested");
+        let reason = question["reason"].as_str().unwrap();
+        assert!(reason.contains(&format!("a grant would cover `{part}`")), "{reason}");
+        assert!(!reason.contains("`ls`"), "{reason}");
+        assert_eq!(reason.contains("the rest is then asked about"), rest, "{reason}");
+        assert!(!machine.work("two").exists());
+        client.answer(&question, &json!({"decision": "allow", "scope": "session"}));
+        let granted = client.wait_for("permission.granted");
+        assert_eq!(granted["grant"]["target"], part);
+        assert_eq!(granted["grantsPart"].as_bool().unwrap_or_default(), rest);
+    }
+    client.wait_for("agent.invocation.completed");
+    assert_last(&client.close(), "completed", 0);
+    assert!(machine.work("two").exists());
+    // The second call needs no answer, and fails because the folder exists.
+    assert!(server.tool_results()[1].contains("exists"), "{:?}", server.tool_results());
+    machine.verify();
+    let dir = machine.session_dir();
+    let id = dir.file_name().unwrap().to_str().unwrap();
+    machine.posse(&["replay", id]).assert_code(0);
+}

@@ -84,6 +84,9 @@ pub struct PermissionQuestion {
     /// Grant that an answer with a wider scope than `Once` creates. `None`: only `Once` is
     /// possible.
     pub grant: Option<Grant>,
+    /// True if `grant` covers only a part of the call: an answer that creates it does not allow the
+    /// call yet, and the other parts are asked about next.
+    pub grants_part: bool,
     /// True if the flag `--yes` allows the call.
     pub yes_covers: bool,
     /// Rule that would allow the call if the user configured it, as JSON text; `None` if there is

@@ -124,6 +124,7 @@ fn granted(id: &str, scope: Scope) -> Event {
         request_id: QuestionId::new(id),
         by: crate::event::DecisionSource::User,
         scope,
+        grants_part: false,
         grant: (scope != Scope::Once).then_some(grant),
         binding: String::new(),
         answered_by: None,

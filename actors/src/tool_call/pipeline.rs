@@ -147,15 +147,19 @@ impl Pipeline {
     ) -> Result<PermittedCall, Refusal> {
         let prepared = self.prepare(tool, &accepted.value).await?;
         let mut reviewed = self.review(tool, prepared);
-        for _ in 0..=self.services.limits.rejudgements_max {
+        let mut rejudgements = 0;
+        while rejudgements <= self.services.limits.rejudgements_max {
             let pending = match reviewed {
                 Review::Permitted(permitted) => return Ok(permitted),
                 Review::Denied { reason, rule } => return Err(denied(&reason, Some(&rule))),
                 Review::Pending(pending) => pending,
             };
             let (action, question) = (pending.action().clone(), pending.question().clone());
+            let grants_part = question.grants_part;
             self.may_ask(&accepted.value, &action, &question).await?;
             let allowed = self.question(tool, action, question).await?;
+            // A person who grants one part after the other keeps nothing changing.
+            rejudgements += u32::from(!(grants_part && allowed.is_none()));
             // The world may have changed while a human was thinking.
             let prepared = self.prepare(tool, &accepted.value).await?;
             // No answer for exactly this call: it is judged again.

@@ -100,6 +100,7 @@ fn session(text: &str) -> Vec<Event> {
             request_id: question,
             by: owned().into(),
             scope: Scope::Session,
+            grants_part: false,
             grant: None,
             binding: owned(),
             answered_by: None,

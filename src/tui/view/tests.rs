@@ -185,6 +185,7 @@ fn grants_appear_in_the_transcript() {
             request_id: QuestionId::new("q1"),
             by: posse_actors::event::DecisionSource::User,
             scope,
+            grants_part: false,
             grant: Some(grant),
             binding: String::new(),
             answered_by: None,
