@@ -192,6 +192,12 @@ fn summary(plan: &RestorePlan) -> String {
     if users > 0 {
         write!(text, ", {users} of them changed by you since").ok();
     }
+    if let Some((first, _)) = plan.kept.first() {
+        write!(text, "; not restored: {}", printable(first)).ok();
+        if plan.kept.len() > 1 {
+            write!(text, " and {}", count(plan.kept.len() - 1)).ok();
+        }
+    }
     text
 }
 

@@ -13,6 +13,7 @@ use posse_actors::root_session::UserCall;
 use posse_base::terminal;
 use serde_json::{Value, json};
 
+use crate::checkpoint::RestoreChoice;
 use crate::cli::{self, PromptArg, Resume, RunArgs, Which};
 use crate::commands::notifications::notifications;
 use crate::commands::offline_commands;
@@ -328,9 +329,13 @@ impl frontend::Sessions for PlainSessions<'_> {
                 None
             } else {
                 let store = rewind::store(&found.cwd, &found.dirs, &found.loaded.settings)?;
-                rewind::call(&point, &store)?
+                let choice = match extent {
+                    RewindExtent::All => RestoreChoice::All,
+                    _ => RestoreChoice::KeepUsers,
+                };
+                rewind::call(&point, &store, choice)?
             };
-            if extent == RewindExtent::Files {
+            if matches!(extent, RewindExtent::Files | RewindExtent::All) {
                 return Ok(Rewind { session: None, call, prompt: String::new() });
             }
             args.resume = Some(Resume { which: Which::Id(session), fork: true, headless: false });

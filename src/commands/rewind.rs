@@ -140,19 +140,33 @@ fn clock(ts: u64, zone: &TimeZone) -> String {
     })
 }
 
-/// The call that restores the files as they were before the prompt. `None` if no file differs.
-pub(super) fn call(point: &RewindPoint, store: &Store) -> Result<Option<UserCall>, Failure> {
+/// The call that restores the files as they were before the prompt. `None` if no file differs. Fails
+/// if only files differ that stay as they are.
+pub(super) fn call(
+    point: &RewindPoint,
+    store: &Store,
+    choice: RestoreChoice,
+) -> Result<Option<UserCall>, Failure> {
     let Some(id) = point.checkpoint else { return Ok(None) };
-    let plan = store.plan(id, RestoreChoice::All);
+    let plan = store.plan(id, choice);
     let plan = plan.map_err(|error| checkpoint_store::failure(&error, Path::new("")))?;
-    Ok((!plan.files.is_empty()).then(|| restore_call(id, "returned the files to an earlier state")))
+    if plan.files.is_empty() && !plan.kept.is_empty() {
+        let names: Vec<String> =
+            plan.kept.iter().map(|(name, why)| format!("{}: {why}", printable(name))).collect();
+        let what = "the only files that differ stay as they are";
+        return Err(Failure::new(ErrorCode::CheckpointUnconfirmed, Exit::Failed, what)
+            .because(names.join("; "))
+            .fix(format!("/rewind {} all restores your own changes as well", point.number)));
+    }
+    Ok((!plan.files.is_empty())
+        .then(|| restore_call(id, choice, "returned the files to an earlier state")))
 }
 
 /// The call of the user that restores a checkpoint. `what` tells the model what the user did.
-pub(super) fn restore_call(id: u64, what: &str) -> UserCall {
+pub(super) fn restore_call(id: u64, choice: RestoreChoice, what: &str) -> UserCall {
     UserCall {
         tool: tool::NAME.to_owned(),
-        arguments: tool::arguments(id, RestoreChoice::All),
+        arguments: tool::arguments(id, choice),
         said: format!("I {what} myself. What came of it:"),
     }
 }

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use crate::checkpoint::{ChangedFile, Store};
+use crate::checkpoint::{ChangedFile, RestoreChoice, Store};
 use crate::commands::rewind::restore_call;
 use crate::tools::{bash, write_file};
 use posse_actors::event::{Event, StoredRecord};
@@ -21,6 +21,9 @@ use crate::journal::{self, StateDir};
 use crate::protected::is_protected;
 use posse_base::shell_words::quoted;
 use sha2::{Digest, Sha256};
+
+/// What the model is told of the user.
+const UNDONE: &str = "took back what the last run had changed";
 
 /// Maximum size of a before-image in bytes; file tools store no larger one.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -72,7 +75,7 @@ pub(crate) fn undo(
                 });
                 let by_tools: Vec<&str> = by_tools.collect();
                 if store.as_ref().is_some_and(|store| has_changed_more(store, id, &by_tools)) {
-                    return Ok(restore_call(id, "took back what the last run had changed"));
+                    return Ok(restore_call(id, RestoreChoice::KeepUsers, UNDONE));
                 }
                 continue;
             }

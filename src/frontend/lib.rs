@@ -151,11 +151,13 @@ pub trait Sessions {
 /// Part that returns to an earlier state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RewindExtent {
-    /// The files of the workspace.
+    /// The files of the workspace, except those that the user has changed since.
     Files,
+    /// The files of the workspace, also those that the user has changed since.
+    All,
     /// The conversation, which continues in a copy that ends before the prompt.
     Conversation,
-    /// Files and conversation.
+    /// Files, as for `Files`, and conversation.
     Both,
 }
 
@@ -165,6 +167,7 @@ pub fn rewind_extents() -> impl Iterator<Item = (&'static str, &'static str, Rew
         ("both", "files and conversation", RewindExtent::Both),
         ("files", "files only; the conversation goes on", RewindExtent::Files),
         ("conversation", "conversation only; files stay as they are", RewindExtent::Conversation),
+        ("all", "files only, also those that you have changed since", RewindExtent::All),
     ]
     .into_iter()
 }

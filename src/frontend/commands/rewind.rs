@@ -5,7 +5,7 @@ use crate::{RewindExtent, rewind_extents};
 
 pub(super) const REWIND: Command = Command {
     name: "rewind",
-    argument: "[N [files|conversation|both]]",
+    argument: "[N [WHAT]]",
     help: "return to the state before prompt N; without N: choose one",
     when: Availability::Idle,
     run: |context, argument| {
@@ -22,7 +22,7 @@ pub(super) const REWIND: Command = Command {
 };
 
 impl RewindExtent {
-    /// The extent with this name: `files`, `conversation` or `both`.
+    /// The extent with this name: `files`, `conversation`, `both` or `all`.
     pub fn named(name: &str) -> Option<RewindExtent> {
         rewind_extents().find(|(known, ..)| *known == name).map(|(.., extent)| extent)
     }
