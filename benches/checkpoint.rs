@@ -1,7 +1,7 @@
 //! Time of checkpoints of a workspace with 50,000 files: the first one, one of an unchanged tree,
 //! and one after 100 files have changed.
 //!
-//! `cargo bench -p posse-checkpoint`. A walk that only reads the metadata of all files is the floor
+//! `cargo bench --bench checkpoint`. A walk that only reads the metadata of all files is the floor
 //! in the same run. Exits with 1 if a promised figure is missed.
 
 #![expect(clippy::unwrap_used, reason = "a bench that cannot go on has nothing to say")]
@@ -9,6 +9,7 @@
 #[path = "support/table.rs"]
 mod table;
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
@@ -46,7 +47,8 @@ fn main() -> ExitCode {
     let take = || drop(store.take(NEW, &|_, _| {}).unwrap());
     let first = timed(take);
     let mut good = table::at_most("first checkpoint of 50,000 files", first, 5000.0, "ms");
-    table::fact("size of the store", store.bytes() as f64 / f64::from(1 << 20), "MiB");
+    let mebibytes = u32::try_from(store.bytes() >> 20).unwrap();
+    table::fact("size of the store", f64::from(mebibytes), "MiB");
     // Files that were just written are read once more.
     std::thread::sleep(Duration::from_millis(100));
     table::fact("second checkpoint", timed(take), "ms");
@@ -75,11 +77,12 @@ fn file(root: &Path, number: usize) -> std::path::PathBuf {
 
 /// A text of some kilobytes, as source code has.
 fn text(number: usize, round: usize) -> String {
-    (0..40 + number % 80)
-        .map(|line| {
-            format!("    let value_{line} = compute({number}, {round}, {});\n", line * number)
-        })
-        .collect()
+    let mut text = String::new();
+    for line in 0..40 + number % 80 {
+        let product = line * number;
+        writeln!(text, "    let value_{line} = compute({number}, {round}, {product});").unwrap();
+    }
+    text
 }
 
 fn look(folder: &Path) {

@@ -15,7 +15,7 @@ pub(super) fn folder(cwd: &Path, dirs: &Dirs) -> PathBuf {
 
 /// Opens the store in `folder` for the workspace. `CKP001` if checkpoints are not available.
 pub(super) fn store(
-    folder: PathBuf,
+    folder: &Path,
     workspace: Workspace,
     settings: &CheckpointSettings,
 ) -> Result<Store, Failure> {
@@ -25,8 +25,8 @@ pub(super) fn store(
             .because(reason)
             .fix("install git"));
     }
-    Store::open(folder.clone(), workspace, settings.file_bytes_max)
-        .map_err(|error| failure(&error, &folder))
+    Store::open(folder.to_owned(), workspace, settings.file_bytes_max)
+        .map_err(|error| failure(&error, folder))
 }
 
 /// The error of a store as a failure of a command. `folder`: that of the store.

@@ -1,5 +1,6 @@
 //! `posse checkpoints` and `posse undo`: lists, compares, restores and removes checkpoints.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -61,7 +62,7 @@ impl Command {
         let settings = loaded.settings.checkpoints;
         let folder = checkpoint_store::folder(&cwd, &dirs);
         let workspace = Workspace::open(&cwd, &loaded.settings.workspace_roots)?;
-        let store = checkpoint_store::store(folder.clone(), workspace, &settings)?;
+        let store = checkpoint_store::store(&folder, workspace, &settings)?;
         Ok(Command { store, folder, settings, json })
     }
 
@@ -78,7 +79,7 @@ impl Command {
             .map_or((None, Vec::new()), |(one, more)| (Some(one.clone()), more.to_vec()));
         let first = first.ok_or_else(|| self.failed(&StoreError::NotFound(id)))?;
         let workspace = Workspace::open(&first, &more)?;
-        let store = checkpoint_store::store(self.folder.clone(), workspace, &self.settings)?;
+        let store = checkpoint_store::store(&self.folder, workspace, &self.settings)?;
         Ok((record, store))
     }
 
@@ -87,9 +88,10 @@ impl Command {
         records.reverse();
         let mut listed = Vec::new();
         for record in records {
-            let changes = match record.is_finished() {
-                true => Some(self.store.changes_of_run(&record).map_err(|e| self.failed(&e))?),
-                false => None,
+            let changes = if record.is_finished() {
+                Some(self.store.changes_of_run(&record).map_err(|e| self.failed(&e))?)
+            } else {
+                None
             };
             listed.push((record, changes));
         }
@@ -125,7 +127,7 @@ impl Command {
         let mut text = String::new();
         for file in &files {
             if !patch {
-                text.push_str(&format!("{:<8} {}\n", file.kind.word(), printable(&file.name())));
+                writeln!(text, "{:<8} {}", file.kind.word(), printable(&file.name())).ok();
                 continue;
             }
             let (before, after) = store.contents(file).map_err(|error| self.failed(&error))?;
@@ -133,7 +135,7 @@ impl Command {
             let diff =
                 diff::unified(&name, before.as_deref(), after.as_deref().unwrap_or_default());
             if after.is_none() {
-                text.push_str(&format!("removed {name}\n"));
+                writeln!(text, "removed {name}").ok();
             }
             text.push_str(&printable_lines(&diff.text));
         }
@@ -222,10 +224,10 @@ fn plan_text(plan: &RestorePlan) -> String {
     let mut text = format!("Checkpoint {}: {}\n", plan.checkpoint.id, titled(&plan.checkpoint));
     for file in plan.files.iter().take(NAMES_MAX) {
         let users = if file.is_users { "  (you changed it since)" } else { "" };
-        text.push_str(&format!("  {:<8} {}{users}\n", verb(file), printable(&file.name())));
+        writeln!(text, "  {:<8} {}{users}", verb(file), printable(&file.name())).ok();
     }
     if plan.files.len() > NAMES_MAX {
-        text.push_str(&format!("  and {} more files\n", plan.files.len() - NAMES_MAX));
+        writeln!(text, "  and {} more files", plan.files.len() - NAMES_MAX).ok();
     }
     text.push_str(&kept_text(&plan.kept));
     text
@@ -234,7 +236,7 @@ fn plan_text(plan: &RestorePlan) -> String {
 fn restored_text(id: u64, restored: &Restored) -> String {
     let mut text = String::new();
     for file in restored.files.iter().take(NAMES_MAX) {
-        text.push_str(&format!("  {:<8} {}\n", verb(file), printable(&file.name())));
+        writeln!(text, "  {:<8} {}", verb(file), printable(&file.name())).ok();
     }
     format!(
         "Restored {} files of checkpoint {id}:\n{text}{}`posse checkpoints restore {}` takes this \
@@ -289,5 +291,5 @@ fn time(record: &Checkpoint, zone: &TimeZone) -> String {
 }
 
 fn printable_lines(text: &str) -> String {
-    text.lines().map(|line| format!("{}\n", printable(line))).collect()
+    text.lines().flat_map(|line| [printable(line), "\n".to_owned()]).collect()
 }

@@ -88,7 +88,7 @@ pub(super) fn find(points: Vec<RewindPoint>, number: usize) -> Result<RewindPoin
 /// Opens the store of the checkpoints of the project.
 pub(super) fn store(cwd: &Path, dirs: &Dirs, settings: &Settings) -> Result<Store, Failure> {
     let workspace = Workspace::open(cwd, &settings.workspace_roots)?;
-    checkpoint_store::store(checkpoint_store::folder(cwd, dirs), workspace, &settings.checkpoints)
+    checkpoint_store::store(&checkpoint_store::folder(cwd, dirs), workspace, &settings.checkpoints)
 }
 
 /// Rows of the list, the latest prompt first: number, and time, number of files that changed since

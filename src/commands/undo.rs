@@ -102,9 +102,10 @@ pub(crate) fn undo(
 fn has_changed_more(store: &Store, id: u64, by_tools: &[&str]) -> bool {
     let Ok(record) = store.get(id) else { return false };
     let since = store.changes_since(&record).unwrap_or_default();
-    let changed = match record.is_finished() {
-        true => store.changes_of_run(&record).unwrap_or_default(),
-        false => since.clone(),
+    let changed = if record.is_finished() {
+        store.changes_of_run(&record).unwrap_or_default()
+    } else {
+        since.clone()
     };
     let is_more = |file: &ChangedFile| !by_tools.contains(&file.name().as_str());
     !since.is_empty() && changed.iter().any(is_more)

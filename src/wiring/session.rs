@@ -11,8 +11,8 @@ use posse_actors::delegation::{Delegation, Subagent};
 use posse_actors::event::{PromptOverrides, SandboxTier};
 use posse_actors::limits::Limits;
 use posse_actors::ports::{
-    AnswerSource, JournalError, JournalStore, NoCheckpoints, Policy, Ports, Provider, ProviderInfo,
-    Thinking, ToolSpec, Toolbox,
+    AnswerSource, CheckpointStore, JournalError, JournalStore, NoCheckpoints, Policy, Ports,
+    Provider, ProviderInfo, Thinking, ToolSpec, Toolbox,
 };
 use posse_actors::root_session::SessionSettings;
 use secrecy::SecretString;
@@ -174,10 +174,7 @@ pub(crate) fn assemble_in(
         hooks,
         policy,
         grants: authority::grants(setup.cwd, setup.dirs, settings, &space.tier),
-        checkpoints: space
-            .checkpoints
-            .as_ref()
-            .map_or_else(NoCheckpoints::port, SessionStore::port),
+        checkpoints: space.checkpoint_store(),
         journal: Arc::clone(&kept.journal),
         clock: Arc::new(RealClock::new()),
         ids: Arc::new(RealIds::new(process())),
@@ -243,6 +240,11 @@ impl ConfinedWorkspace {
         let checkpoints = kept.checkpoints(setup, &env.workspace);
         let (sandbox, env) = (sandbox.into(), env.into());
         Ok(ConfinedWorkspace { roots, tier, masking, sandbox, env, checkpoints })
+    }
+
+    /// Store of checkpoints, as a port of the kernel.
+    fn checkpoint_store(&self) -> Arc<dyn CheckpointStore> {
+        self.checkpoints.as_ref().map_or_else(NoCheckpoints::port, SessionStore::port)
     }
 
     /// True on the reduced tier if commands can read secret files or posse's folders below the
