@@ -2,6 +2,8 @@
 //! code. The module `wiring` makes sessions.
 
 mod attach;
+mod checkpoint_store;
+mod checkpoints;
 mod config;
 pub mod demo;
 mod descriptors;
@@ -16,6 +18,7 @@ mod plain;
 mod policies;
 mod reports;
 mod resume;
+mod rewind;
 mod run;
 mod sessions;
 mod setup_facts;
@@ -91,6 +94,8 @@ fn run_command(invocation: Invocation, environment: &Environment) -> Result<Exit
         Invocation::Models(args) => list_models(&args, environment),
         Invocation::Login(args) => login::run(&args, environment),
         Invocation::Grants(args) => grants::run(&args, environment),
+        Invocation::Checkpoints(args) => checkpoints::run(&args, environment),
+        Invocation::Undo(args) => checkpoints::undo(&args, environment),
         Invocation::Trust(args) => trust::run(&args, environment),
         Invocation::Permissions(action) => permission_check::check(&action, environment),
         Invocation::Doctor(args) => match &args.action {

@@ -12,6 +12,7 @@ pub use posse_config as config;
 
 pub use posse_agents as agents;
 pub use posse_attach as attach;
+pub use posse_checkpoint as checkpoint;
 pub mod grants;
 pub mod hooks;
 pub use posse_journal as journal;

@@ -198,6 +198,43 @@ pub enum Event {
         said: String,
     },
 
+    /// A checkpoint of the workspace was taken, before the first effect of a run or of a tool call of
+    /// the user. The workspace can be returned to it.
+    #[serde(rename = "checkpoint.created")]
+    CheckpointCreated {
+        /// Number of the checkpoint in its project.
+        checkpoint: u64,
+        /// Invocation of the run or call.
+        run: InvocationId,
+        /// Number of files in the checkpoint.
+        files: usize,
+        /// Number of bytes of these files.
+        bytes: u64,
+        /// Files that the checkpoint does not contain, in words. Empty if it contains all.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        left_out: String,
+    },
+    /// Files are being stored for a checkpoint. Only announced if there are many. Ephemeral.
+    #[serde(rename = "checkpoint.progress")]
+    CheckpointProgress {
+        /// Number of files that are stored.
+        files: usize,
+        /// Number of files that have to be stored.
+        total: usize,
+    },
+    /// The files of a checkpoint were restored.
+    #[serde(rename = "checkpoint.restored")]
+    CheckpointRestored {
+        /// Number of the checkpoint.
+        checkpoint: u64,
+        /// Number of the checkpoint of the state before, which takes the restore back.
+        undo: u64,
+        /// Number of files that were written or removed.
+        files: usize,
+        /// Number of files that differ and stay as they were.
+        kept: usize,
+    },
+
     /// A compaction replaced the history of an agent. Earlier records stay in the journal; later
     /// model requests start from the new history.
     #[serde(rename = "context.compacted")]
@@ -896,6 +933,7 @@ impl Event {
                 | Event::ThinkingDelta { .. }
                 | Event::ToolOutputDelta { .. }
                 | Event::ContextUsed { .. }
+                | Event::CheckpointProgress { .. }
                 | Event::ContextCompiled { .. }
                 | Event::SubagentCompacted { .. }
                 | Event::MemoryUpdated { .. }

@@ -4,6 +4,7 @@
 //! connects two ports: it asks the policy, and creates the permitted call that a tool accepts.
 
 mod action;
+mod checkpoint;
 mod clock;
 mod grants;
 mod hook;
@@ -20,6 +21,9 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 pub use action::{Action, CommandPath, Operation, PathLink, Prepared};
+pub use checkpoint::{
+    CheckpointProgress, CheckpointRequest, CheckpointStore, NoCheckpoints, TakenCheckpoint,
+};
 pub use clock::{Clock, Ids};
 pub use grants::{ActiveGrants, GrantStore, GrantTime, NoGrants};
 pub use hook::{Hook, HookInvocation, HookPayload, HookReport, HookResult, HookedCall, NoHooks};
@@ -78,6 +82,8 @@ pub struct Ports {
     pub policy: Arc<dyn Policy>,
     /// Store of grants that outlive the session.
     pub grants: Arc<dyn GrantStore>,
+    /// Store of checkpoints of the workspace.
+    pub checkpoints: Arc<dyn CheckpointStore>,
     /// Journal of the session.
     pub journal: Arc<dyn JournalStore>,
     /// Source of time, for deadlines and records, and of the jitter of retries.

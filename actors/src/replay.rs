@@ -324,7 +324,7 @@ pub fn replay<'a>(
     replay.finish()
 }
 
-/// Incremental fold, for a journal that is read in parts. Serialised, it is a checkpoint.
+/// Incremental fold, for a journal that is read in parts. Serialised, it is a fold cache.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Replay {
     invocation: Option<InvocationId>,

@@ -2,6 +2,7 @@
 //! affects only its own call. Cancelling a call kills its processes.
 
 pub mod arguments;
+mod checkpoints;
 mod open_question;
 mod pipeline;
 mod post_call;
@@ -22,6 +23,7 @@ use crate::mailbox::{
 };
 use crate::ports::{HookPayload, ToolOutput};
 
+pub(crate) use checkpoints::Checkpoints;
 pub(crate) use post_call::Notices;
 pub(crate) use services::Services;
 

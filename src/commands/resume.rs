@@ -18,7 +18,7 @@ use posse_actors::delegation::TOOLS;
 use posse_actors::event::{Branch, PermissionMode, PromptOverrides};
 use posse_actors::ledger::{Accounts, RecoveredUsage};
 use posse_actors::ports::{JournalError, Ports, Provider};
-use posse_actors::replay::{Replayed, StartedWith};
+use posse_actors::replay::{Replay, Replayed, StartedWith};
 use posse_actors::root_session::{Resumption, SessionSettings};
 use posse_actors::text::clipped;
 use posse_base::terminal;
@@ -64,6 +64,15 @@ impl Resuming {
         args: &RunArgs,
         environment: &Environment,
     ) -> Result<Option<Resuming>, Failure> {
+        Resuming::before(args, environment, u64::MAX)
+    }
+
+    /// Finds the session like [`Resuming::of`]. A fork ends before the record with this number.
+    pub(crate) fn before(
+        args: &RunArgs,
+        environment: &Environment,
+        record: u64,
+    ) -> Result<Option<Resuming>, Failure> {
         let Some(resume) = &args.resume else { return Ok(None) };
         if args.flags.no_transcript && !resume.fork {
             let what = "--no-transcript cannot be used with a stored session";
@@ -76,7 +85,7 @@ impl Resuming {
         let mut notes = Vec::new();
         let found = find(resume, &state, &cwd, environment, &mut notes)?;
         let last = resume.which == Which::Last;
-        let opened = ReadSession::of(&found, resume.fork).map_err(|failure| {
+        let opened = ReadSession::of(&found, resume.fork, record).map_err(|failure| {
             let unusable =
                 matches!(failure.code, ErrorCode::SessionEmpty | ErrorCode::SessionNotOpened);
             if unusable && last { instead(failure, &found, &state, &cwd) } else { failure }
@@ -239,13 +248,18 @@ struct ReadSession {
 }
 
 impl ReadSession {
-    fn of(found: &StoredSession, fork: bool) -> Result<ReadSession, Failure> {
+    /// A fork ends before the record with the number `before`.
+    fn of(found: &StoredSession, fork: bool, before: u64) -> Result<ReadSession, Failure> {
         let journal = if fork { None } else { Some(take(found)?) };
         let (mut replayed, damage, lost, salvaged) = if let Some(journal) = &journal {
             let folded = journal.replayed().map_err(|error| unusable(found, &error))?;
             (folded.replay.finish(), folded.repaired, folded.lost, folded.salvaged)
         } else {
-            let (replayed, damage) = journal::replayed(found)?;
+            let (replayed, damage) = if before == u64::MAX {
+                journal::replayed(found)?
+            } else {
+                replayed_before(found, before)?
+            };
             let lost = damage.is_some();
             // The cost of a fork starts at zero.
             (replayed, damage, lost, Vec::new())
@@ -262,6 +276,17 @@ impl ReadSession {
         };
         Ok(ReadSession { journal, replayed, started, damage, lost, salvaged })
     }
+}
+
+/// Folds the records before the one with the number `before`, as [`journal::replayed`] does.
+fn replayed_before(
+    found: &StoredSession,
+    before: u64,
+) -> Result<(Replayed, Option<String>), Failure> {
+    let mut replay = Replay::default();
+    let last = before.saturating_sub(1);
+    let problem = journal::until(found, last, &|_| true, &mut |record| replay.push(&record))?;
+    Ok((replay.finish(), problem))
 }
 
 /// Texts for the system prompt: those of the flags in `args`, else those that the resumed session

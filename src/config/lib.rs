@@ -28,8 +28,8 @@ pub use layers::{
     Fate, Layers, Leaf, ProjectFile, ProjectSetting, SettingOrigin, TrustClass, key_variable,
 };
 pub use settings::{
-    CallBudget, ConfiguredAgent, ContextSize, ContextSizes, DelegationSettings, GrantKeeping,
-    ModelSelection, NotifySettings, ProviderSettings, ProviderTimeouts, RoleSettings,
+    CallBudget, CheckpointSettings, ConfiguredAgent, ContextSize, ContextSizes, DelegationSettings,
+    GrantKeeping, ModelSelection, NotifySettings, ProviderSettings, ProviderTimeouts, RoleSettings,
     SandboxSettings, Settings, SkillSettings, ToolSettings, UiSettings,
 };
 pub use show::{paths, show, shown_value};

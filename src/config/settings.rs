@@ -89,6 +89,8 @@ pub struct Settings {
     pub models: BTreeMap<String, Map<String, Value>>,
     /// `persistentGrants`: storage of grants.
     pub persistent_grants: GrantKeeping,
+    /// `checkpoints`: checkpoints of the workspace.
+    pub checkpoints: CheckpointSettings,
     /// `permissions`: rules as JSON objects: the user's, then the rules of a trusted project. A
     /// list in the file of `--config` replaces both.
     pub permissions: Vec<Value>,
@@ -186,6 +188,20 @@ pub struct GrantKeeping {
     pub scope: String,
     /// `ttlMs`: lifetime of a stored grant, in milliseconds. 0: grants are not stored.
     pub ttl_ms: u64,
+}
+
+/// Settings of checkpoints of the workspace (`checkpoints`).
+#[derive(Debug, Clone)]
+pub struct CheckpointSettings {
+    /// `enabled`: true if sessions take checkpoints.
+    pub enabled: bool,
+    /// `keepDays`: age in days after which checkpoints are removed.
+    pub keep_days: u64,
+    /// `maxFileBytes`: maximum size of a stored file in bytes.
+    pub file_bytes_max: u64,
+    /// `maxStoreBytes`: size of all checkpoints of a project in bytes above which the oldest are
+    /// removed.
+    pub store_bytes_max: u64,
 }
 
 /// Tool settings (`tools`).
@@ -478,6 +494,7 @@ impl Settings {
                 scope: layers.read("persistentGrants.scope"),
                 ttl_ms: layers.read("persistentGrants.ttlMs"),
             },
+            checkpoints: checkpoints(layers),
             permissions: layers.read("permissions"),
             // Set by `load_with`, which knows the project's file.
             project_rules: 0,
@@ -591,6 +608,15 @@ fn roles(layers: &Layers) -> BTreeMap<String, RoleSettings> {
         role.place = leaf.origin.place();
     }
     roles
+}
+
+fn checkpoints(layers: &Layers) -> CheckpointSettings {
+    CheckpointSettings {
+        enabled: layers.read("checkpoints.enabled"),
+        keep_days: layers.read("checkpoints.keepDays"),
+        file_bytes_max: layers.read("checkpoints.maxFileBytes"),
+        store_bytes_max: layers.read("checkpoints.maxStoreBytes"),
+    }
 }
 
 fn tools(layers: &Layers) -> ToolSettings {

@@ -15,6 +15,7 @@ mod permission_mode;
 mod permissions;
 mod queue;
 mod reports;
+mod rewind;
 mod selection;
 mod sessions;
 mod skills;
@@ -30,7 +31,7 @@ use posse_base::failure::nearest;
 
 use crate::instruction::Instruction;
 use crate::jobs::Jobs;
-use crate::{Report, Selectable};
+use crate::{Report, RewindExtent, Selectable};
 
 pub use permission_mode::{changed as permission_mode_changed, next_permission_mode};
 
@@ -54,6 +55,7 @@ pub const COMMANDS: &[Command] = &[
     reports::SANDBOX,
     pages::DIFF,
     undo::UNDO,
+    rewind::REWIND,
     reports::EXPORT,
     copy::COPY,
     reports::CONFIG,
@@ -142,9 +144,13 @@ pub trait CommandContext {
     /// Runs `task` with the skill `name`. If `task` is empty, the skill itself says what to do.
     fn run_skill(&mut self, name: &str, task: &str);
 
-    /// Starts a tool call of the user that reverts the last change by a file tool. If there is
-    /// none, or the file was modified since, an error is shown.
+    /// Starts a tool call of the user that reverts the last change by a file tool, or the changes of
+    /// the last run with commands. If there is none, or a file was modified since, an error is
+    /// shown.
     fn undo(&mut self);
+
+    /// Returns to the state before the prompt with this number, counted from 1.
+    fn rewind(&mut self, prompt: usize, extent: RewindExtent);
 
     /// Deletes a queued message of the user. `number`: its position among the queued messages of
     /// the user, counted from 1. For any other text, the user is told that there is no such
@@ -190,6 +196,10 @@ pub enum Choice {
     Setting(Selectable),
     /// Stored sessions of the current folder or, if it has none, of its project.
     StoredSession,
+    /// Prompts of the session to which the user can return.
+    RewindPoint,
+    /// What returns to the state before the prompt with this number.
+    RewindExtent(usize),
     /// Queued messages: those of the user in a selector, all of them in a printed list.
     QueuedMessage,
 }

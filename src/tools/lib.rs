@@ -18,6 +18,7 @@ pub mod agent_merge;
 
 pub mod budget;
 pub mod builtin_tool;
+pub mod diff;
 pub mod jobs;
 pub mod listing;
 pub mod reads;
@@ -28,7 +29,6 @@ pub mod worktree;
 
 mod atomic_write;
 mod change;
-mod diff;
 mod digest;
 mod output;
 mod refusal;

@@ -34,7 +34,7 @@ use tree::SubagentTree;
 /// kept before the start is dropped.
 const THOUGHT_BYTES_MAX: usize = 2 << 10;
 
-/// Notice above the prompt about a provider that does not answer. Times are counted from the start
+/// Notice above the prompt about a provider that does not answer, or a checkpoint. Times are counted from the start
 /// of the UI.
 #[derive(Debug, Clone, PartialEq)]
 enum Banner {
@@ -43,6 +43,8 @@ enum Banner {
     Waiting { provider: String, until: Duration, patience: Duration, cause: String },
     /// The provider sends nothing. `since`: time of the last received data.
     Silent { provider: String, since: Duration },
+    /// Files are being stored for a checkpoint: number of stored files, and of all.
+    Checkpoint { files: usize, total: usize },
 }
 
 /// Cause of a parked run, and time of its next attempt.
@@ -151,6 +153,10 @@ impl View {
             Event::ProviderSilent { provider, silent_ms } => {
                 let since = now.saturating_sub(Duration::from_millis(*silent_ms));
                 self.banner = Some(Banner::Silent { provider: provider.clone(), since });
+            }
+            Event::CheckpointProgress { files, total } => {
+                let banner = Banner::Checkpoint { files: *files, total: *total };
+                self.banner = (files < total).then_some(banner);
             }
             Event::InvocationStarted { provider, model, .. } => {
                 self.status.set_model(provider, model);

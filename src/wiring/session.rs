@@ -11,8 +11,8 @@ use posse_actors::delegation::{Delegation, Subagent};
 use posse_actors::event::{PromptOverrides, SandboxTier};
 use posse_actors::limits::Limits;
 use posse_actors::ports::{
-    AnswerSource, JournalError, JournalStore, Policy, Ports, Provider, ProviderInfo, Thinking,
-    ToolSpec, Toolbox,
+    AnswerSource, CheckpointStore, JournalError, JournalStore, NoCheckpoints, Policy, Ports,
+    Provider, ProviderInfo, Thinking, ToolSpec, Toolbox,
 };
 use posse_actors::root_session::SessionSettings;
 use secrecy::SecretString;
@@ -23,6 +23,7 @@ use crate::agents::{
     self, Agent, AgentUse, EnvironmentBlock, Instructions, Roster, SKILL_TOOL, Skills,
 };
 use crate::attach;
+use crate::checkpoint::{self, Retention, SessionStore};
 use crate::config::{Dirs, Environment, Settings};
 use crate::failure::{ErrorCode, Exit, Failure};
 use crate::frontend::remote_session::SessionServer;
@@ -173,6 +174,7 @@ pub(crate) fn assemble_in(
         hooks,
         policy,
         grants: authority::grants(setup.cwd, setup.dirs, settings, &space.tier),
+        checkpoints: space.checkpoint_store(),
         journal: Arc::clone(&kept.journal),
         clock: Arc::new(RealClock::new()),
         ids: Arc::new(RealIds::new(process())),
@@ -210,6 +212,7 @@ struct ConfinedWorkspace {
     masking: Masking,
     sandbox: Arc<Sandbox>,
     env: Arc<ToolEnvironment>,
+    checkpoints: Option<Arc<SessionStore>>,
 }
 
 impl ConfinedWorkspace {
@@ -234,7 +237,14 @@ impl ConfinedWorkspace {
         let home = setup.environment.get("HOME").map(str::to_owned);
         env.commands = CommandReader::new(command_paths, command_programs, command_outputs, home);
         env.recall = stored_output::reader(&kept.journal, StateDir::new(setup.dirs.state.clone()));
-        Ok(ConfinedWorkspace { roots, tier, masking, sandbox: sandbox.into(), env: env.into() })
+        let checkpoints = kept.checkpoints(setup, &env.workspace);
+        let (sandbox, env) = (sandbox.into(), env.into());
+        Ok(ConfinedWorkspace { roots, tier, masking, sandbox, env, checkpoints })
+    }
+
+    /// Store of checkpoints, as a port of the kernel.
+    fn checkpoint_store(&self) -> Arc<dyn CheckpointStore> {
+        self.checkpoints.as_ref().map_or_else(NoCheckpoints::port, SessionStore::port)
     }
 
     /// True on the reduced tier if commands can read secret files or posse's folders below the
@@ -337,6 +347,9 @@ fn session_tools(
     if let Some(tool) = skills::tool(&prompts.skills, roster) {
         let taken = builtin.register(tool).is_err();
         debug_assert!(!taken, "built-in tools have names of their own");
+    }
+    if let Some(checkpoints) = &space.checkpoints {
+        builtin.register(checkpoints.tool()).ok();
     }
     let multi_agent = setup.settings.multi_agent;
     let worktrees =
@@ -530,6 +543,21 @@ impl JournalSettings {
             std::fs::remove_dir_all(&self.dir).ok();
         }
         made
+    }
+
+    /// Checkpoints of the session, in the folder of the project, or in that of a session that is
+    /// not stored. `None` if none are taken.
+    fn checkpoints(&self, setup: &Setup<'_>, workspace: &Workspace) -> Option<Arc<SessionStore>> {
+        let settings = &setup.settings.checkpoints;
+        if !settings.enabled || setup.dry_run || checkpoint::unavailable().is_some() {
+            return None;
+        }
+        let state = StateDir::new(setup.dirs.state.clone());
+        let project = || state.project_dir(setup.cwd);
+        let folder = self.scratch.as_ref().map_or_else(project, |_| self.dir.clone());
+        let retention = Retention::new(settings.keep_days, settings.store_bytes_max);
+        let (folder, workspace) = (folder.join(checkpoint::FOLDER), workspace.clone());
+        Some(SessionStore::new(folder, workspace, settings.file_bytes_max, retention))
     }
 
     /// Server for attached clients. Disabled if the session is not stored.

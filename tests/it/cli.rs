@@ -355,6 +355,10 @@ fn settings_are_shown_with_their_source() {
     let shown = ended.stdout.replace(&root, "/").replace(&address, "http://127.0.0.1/v1");
     insta::assert_snapshot!(shown, @r#"
     agentMode = "single-agent"  (built in)
+    checkpoints.enabled = true  (built in)
+    checkpoints.keepDays = 14  (built in)
+    checkpoints.maxFileBytes = 10485760  (built in)
+    checkpoints.maxStoreBytes = 2147483648  (built in)
     context.main.compactAtRatio = 0.7  (built in)
     context.main.compression = "deterministic"  (built in)
     context.main.keepRawDelegateResults = 2  (built in)

@@ -38,6 +38,8 @@ mod persistent_grants;
 mod before_consent;
 // Variables that a trusted project may receive.
 mod trust_variables;
+// Checkpoints of the workspace, and their restores.
+mod checkpoints;
 // Errors for invalid arguments.
 mod arguments;
 // Whole tasks in the other protocols.

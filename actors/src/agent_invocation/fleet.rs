@@ -213,6 +213,7 @@ impl Fleet {
             permissions: SupervisedRef::new(watch::Sender::new(None).subscribe()),
             book,
             mode: ModeView::default(),
+            checkpoints: tool_call::Checkpoints::none(SessionId::new("s")),
             notices: tool_call::Notices::default(),
             asking: AnswerSource::Nobody,
             tier: SandboxTier::None,

@@ -33,7 +33,7 @@ use crate::root_session::{
     TurnOutcome, UserCall,
 };
 use crate::subscription::{Feed, Subscription};
-use crate::tool_call::{Notices, Services};
+use crate::tool_call::{Checkpoints, Notices, Services};
 use crate::transcript_writer::{self, Outbox, Transcript};
 
 /// Maximum wait for a requested compaction; the request for its summary times out long before.
@@ -422,6 +422,10 @@ impl SessionBase {
                 transcript.clone(),
             ),
             mode: tree.mode.clone(),
+            checkpoints: Checkpoints::new(
+                Arc::clone(&ports.checkpoints),
+                settings.session_id.clone(),
+            ),
             notices: Notices::default(),
             cwd: settings.cwd.clone(),
             asking: settings.asking,

@@ -11,15 +11,17 @@ use tokio::sync::mpsc;
 
 use crate::conversation::{ContentPart, ToolCall, cap_parts};
 use crate::delegation;
-use crate::event::{Durability, Event, Grant, HookEvent, Origin, StartedCall, ToolFailureClass};
+use crate::event::{
+    Durability, Event, Grant, HookEvent, Origin, SandboxTier, StartedCall, ToolFailureClass,
+};
 use crate::hook_events::HookOutcome;
 use crate::permission_coordinator::{
     self as permission, ApprovalGuard, ApprovalRequest, ApprovalResult, Binding, ShownQuestion,
 };
 use crate::ports::{
-    Action, CallContext, HookPayload, HookedCall, OutputDelta, PermissionQuestion, PermittedCall,
-    Prepared, Review, RunContext, SideEffect, Situation, Tool, ToolError, ToolOutput, Verdict,
-    review,
+    Action, CallContext, Confinement, HookPayload, HookedCall, OutputDelta, PermissionQuestion,
+    PermittedCall, Prepared, Review, RunContext, SideEffect, Situation, Tool, ToolError,
+    ToolOutput, Verdict, review,
 };
 use crate::tool_call::arguments::{Arguments, validate};
 use crate::tool_call::open_question::CallQuestion;
@@ -84,6 +86,9 @@ impl Pipeline {
         self.asked.withdraw();
         let (tool, permitted, accepted) = permitted?;
         let effect = tool.spec().side_effect != SideEffect::None;
+        if effect && !tool.takes_checkpoint() && !self.only_reads(&*tool, &permitted) {
+            self.checkpoint().await?;
+        }
         let intent = self.intent(effect, &permitted, accepted.coerced);
         self.intend(effect, intent, permitted.action().summary.clone()).await?;
         let (mut output, elapsed) = self.perform(&*tool, permitted).await;
@@ -329,6 +334,28 @@ impl Pipeline {
             Some(ApprovalResult::Denied { reason }) => Err(denied(&reason, None)),
             None => Err(denied("the part that asks the user has stopped", None)),
         }
+    }
+
+    /// True if the call runs a command that cannot change a file, because its sandbox has no
+    /// writable folder of the workspace.
+    fn only_reads(&self, tool: &dyn Tool, permitted: &PermittedCall) -> bool {
+        let Confinement { profile, writable_roots, .. } = permitted.confinement();
+        tool.spec().side_effect == SideEffect::Process
+            && self.services.tier == SandboxTier::Full
+            && profile == "read-only"
+            && writable_roots.is_empty()
+    }
+
+    /// Takes the checkpoint before the first effect of the run. Without it no effect begins.
+    async fn checkpoint(&self) -> Result<(), Refusal> {
+        let taken = self.services.checkpoints.ensure(&self.origin, &self.services.transcript);
+        taken.await.map_err(|reason| {
+            let text = format!(
+                "Not started: no checkpoint of the workspace can be taken before it: {reason}. \
+                 Nothing was changed. Only the user can correct this."
+            );
+            refusal(ToolFailureClass::Failed, text)
+        })
     }
 
     fn intent(&self, effect: bool, permitted: &PermittedCall, coerced: Vec<String>) -> Event {

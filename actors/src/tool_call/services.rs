@@ -15,6 +15,7 @@ use crate::ports::{
     AnswerSource, Clock, Hook, HookInvocation, HookPayload, HookedCall, Ids, Policy, Toolbox,
 };
 use crate::testing_seam::FailPoints;
+use crate::tool_call::checkpoints::Checkpoints;
 use crate::tool_call::post_call::Notices;
 use crate::transcript_writer::Transcript;
 
@@ -35,6 +36,7 @@ pub(crate) struct Services {
     pub(crate) book: GrantView,
     /// Permission mode of the session.
     pub(crate) mode: ModeView,
+    pub(crate) checkpoints: Checkpoints,
     pub(crate) notices: Notices,
     pub(crate) asking: AnswerSource,
     pub(crate) tier: SandboxTier,

@@ -8,6 +8,8 @@ mod support;
 mod answers;
 /// Stopping, wherever a run is.
 mod cancelling;
+/// Checkpoints before effects, and the states after runs.
+mod checkpoints;
 /// Histories that become too large.
 mod compaction;
 /// A panic in each actor at each kind of message.

@@ -73,6 +73,14 @@ pub(crate) static KEYS: &[ConfigKey] = &[
     key("budget.maxTokens", Whole(1, 1_000_000_000_000), D::None, Never,
         "Token limit of a session. The session ends before it exceeds the limit.")
         .variable("POSSE_BUDGET_TOKENS"),
+    key("checkpoints.enabled", Bool, D::Bool(true), Never,
+        "Stores a checkpoint of the workspace before the first effect after each prompt."),
+    key("checkpoints.keepDays", Whole(1, 3650), D::Whole(14), Never,
+        "Age in days after which checkpoints are removed."),
+    key("checkpoints.maxFileBytes", Whole(1024, 1_073_741_824), D::Whole(10_485_760), Never,
+        "Maximum size of a file in checkpoints, in bytes. Larger files are left out."),
+    key("checkpoints.maxStoreBytes", Whole(1_048_576, 1_099_511_627_776), D::Whole(2_147_483_648), Never,
+        "Size of the checkpoints of a project in bytes above which the oldest are removed."),
     key("context.main.compactAtRatio", RATIO, D::Of(|| json!(ContextBudget::main().compact_at)), Trusted,
         "Fraction of the context at which it is compacted.")
         .variable("POSSE_MAIN_COMPACT_AT_RATIO"),

@@ -9,6 +9,7 @@ use posse_actors::conversation::ContentPart;
 use posse_actors::event::{Announcement, Event};
 use posse_base::failure::{Exit, printable};
 use posse_base::or_pending;
+use posse_frontend::RewindExtent;
 use posse_frontend::commands::{
     Choice, Command, CommandContext, Page, ParsedLine, ReportRequest, SessionQuery, SessionSwitch,
     parse,
@@ -102,6 +103,7 @@ impl CommandContext for TypedEffect {
     fn switch(&mut self, _: SessionSwitch) {}
     fn run_skill(&mut self, _: &str, _: &str) {}
     fn undo(&mut self) {}
+    fn rewind(&mut self, _: usize, _: RewindExtent) {}
     fn withdraw(&mut self, _: &str) {}
     fn copy_answer(&mut self) {}
     fn theme(&mut self, _: Option<&str>) {}

@@ -41,6 +41,10 @@ impl CommandContext for RecordingContext {
         self.add("undo");
     }
 
+    fn rewind(&mut self, prompt: usize, extent: RewindExtent) {
+        self.add(("rewind", prompt, extent));
+    }
+
     fn withdraw(&mut self, number: &str) {
         self.add(("withdraw", number));
     }

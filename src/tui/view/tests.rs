@@ -269,3 +269,12 @@ fn exit_warns_about_background_work() {
     stage.types("go on\n");
     assert_eq!(stage.presses(ctrl('d')), leave);
 }
+
+#[test]
+fn progress_of_a_checkpoint_is_shown_until_it_is_stored() {
+    let mut stage = TestScreen::new();
+    stage.happens(Event::CheckpointProgress { files: 500, total: 1200 });
+    assert!(stage.screen(80, 24).contains("checkpoint: 500 of 1200 files are stored"));
+    stage.happens(Event::CheckpointProgress { files: 1200, total: 1200 });
+    assert!(!stage.screen(80, 24).contains("files are stored"));
+}
