@@ -117,19 +117,20 @@ impl GuardState {
         !is_dot_git && !has("commondir") && (!has("config") || has(".git"))
     }
 
-    /// True if a program loads the `.env` file at `key`: settings of one that does are beside it or
-    /// in a folder above it.
+    /// True if a program may load the `.env` file at `key`: settings of one that does are beside it or
+    /// in a folder above it, up to the root.
     pub(super) fn is_loaded(&self, key: &ProtectedPath) -> bool {
-        let path = self.path(key);
-        let exists = |file: &Path| {
-            let below = file.strip_prefix(&self.roots[key.0].root.path).ok();
-            let known = self.baseline.as_ref().zip(below).is_some_and(|(baseline, below)| {
-                baseline.items.contains_key(&(key.0, below.into()))
-            });
-            known || file.symlink_metadata().is_ok()
+        let root = &self.roots[key.0].root.path;
+        let exists = |below: &Path| {
+            let known = self
+                .baseline
+                .as_ref()
+                .is_some_and(|baseline| baseline.items.contains_key(&(key.0, below.into())));
+            known || root.join(below).symlink_metadata().is_ok()
         };
         let loaders = protected::ENVIRONMENT_LOADERS;
-        path.ancestors().skip(1).any(|folder| loaders.iter().any(|name| exists(&folder.join(name))))
+        let mut folders = key.1.ancestors().skip(1);
+        folders.any(|folder| loaders.iter().any(|name| exists(&folder.join(name))))
     }
 }
 

@@ -366,7 +366,8 @@ fn environment_that_direnv_or_mise_loads_is_protected() {
             assert_eq!(world.read(path), "A=1\n");
         }
     }
-    let world = ProtectedWorkspace::new();
+    // Settings above the root, such as those of the home folder, do not count.
+    let world = ProtectedWorkspace::with(|root| write(root, "../mise.toml", ""));
     let findings = world.after(|root| {
         write(root, ".env", text);
         write(root, ".env.example", text);
