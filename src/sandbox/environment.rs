@@ -71,7 +71,7 @@ const PASSED: &[&str] = &[
 ];
 
 /// Variables with a fixed value for every command. Most turn off prompts, editors, pagers and
-/// colours, because no person sees or answers them.
+/// colours, because no person sees or answers them. The last ones are settings of git.
 const SET: &[(&str, &str)] = &[
     ("TERM", "dumb"),
     ("NO_COLOR", "1"),
@@ -86,6 +86,10 @@ const SET: &[(&str, &str)] = &[
     ("EDITOR", "false"),
     ("VISUAL", "false"),
     ("DEBIAN_FRONTEND", "noninteractive"),
+    // The recorded resolutions of conflicts in a repository are protected.
+    ("GIT_CONFIG_COUNT", "1"),
+    ("GIT_CONFIG_KEY_0", "rerere.enabled"),
+    ("GIT_CONFIG_VALUE_0", "false"),
 ];
 
 /// Variables with the cache of a program that fails if it cannot write there, and the folder below
