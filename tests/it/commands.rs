@@ -18,6 +18,12 @@ const EXPECTED: &[(&str, &str, &str, &str)] = &[
     ("cost", "/cost", "local/scripted-1", "local/scripted-1"),
     ("permissions", "/permissions", "grants revoke ID", "grants revoke ID"),
     ("sandbox", "/sandbox", "commands run with all of your rights", "confinement"),
+    (
+        "permission-mode",
+        "/permission-mode",
+        "only rules and grants allow",
+        "only rules and grants allow",
+    ),
     ("agents", "/agents", "reviewer", "reviewer"),
     ("diff", "/diff", "+made", ">+made"),
     ("copy", "/copy", "/export FILE writes", "(copied"),
