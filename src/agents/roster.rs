@@ -202,7 +202,7 @@ impl Roster {
                 let what = format!("agent \"{}\": {what}", printable(name));
                 let failure = invalid(ErrorCode::AgentFileUnreadable, what)
                     .at(format!("{shown}:{line}"))
-                    .fix("docs/guide/agents.md shows what an agent file looks like");
+                    .fix("`posse help agents` shows what an agent file looks like");
                 return self.refused.push((name.clone(), failure));
             }
         };

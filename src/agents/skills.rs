@@ -309,7 +309,9 @@ impl Skills {
         let names = || self.known.keys().map(String::as_str);
         Err(failure.fix(match did_you_mean(name, names()) {
             Some(fix) => fix,
-            None if self.is_empty() => "there are none here; docs/guide/skills.md".to_owned(),
+            None if self.is_empty() => {
+                "there are none here; `posse help skills` shows how to write one".to_owned()
+            }
             None => format!("choose one of {}", names().collect::<Vec<_>>().join(", ")),
         }))
     }

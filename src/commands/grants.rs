@@ -19,8 +19,11 @@ pub(super) fn run(args: &GrantsArgs, environment: &Environment) -> Result<Exit, 
     let WorkspaceContext { cwd, dirs, loaded } = place(&place_args, Vec::new(), environment)?;
     let lists_json = args.json && matches!(args.action, GrantsAction::List { .. });
     // The text does not tell which grants count, so it needs no tier.
-    let tier =
-        if lists_json { confinement::tier(&dirs, &loaded.settings)? } else { SandboxTier::Full };
+    let tier = if lists_json {
+        confinement::tier(&dirs, &loaded.settings, environment)?
+    } else {
+        SandboxTier::Full
+    };
     let commands = commands(&cwd, &dirs, &loaded.settings, &tier, args.json);
     let mut out = BufWriter::new(terminal::stdout());
     let ended = match &args.action {
@@ -43,8 +46,13 @@ pub(super) fn list(
 }
 
 /// The stored grants of the project and global ones, as `posse grants list --json` prints them.
-pub(super) fn rows(cwd: &Path, dirs: &Dirs, settings: &Settings) -> Result<Vec<Value>, Failure> {
-    let tier = confinement::tier(dirs, settings)?;
+pub(super) fn rows(
+    cwd: &Path,
+    dirs: &Dirs,
+    settings: &Settings,
+    environment: &Environment,
+) -> Result<Vec<Value>, Failure> {
+    let tier = confinement::tier(dirs, settings, environment)?;
     let mut out = Vec::new();
     commands(cwd, dirs, settings, &tier, true).list(false, &mut out)?;
     Ok(serde_json::from_slice(&out).unwrap_or_default())

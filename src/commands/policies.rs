@@ -29,7 +29,7 @@ fn report(
 ) -> Result<PolicyReport, Vec<Failure>> {
     let WorkspaceContext { cwd, dirs, loaded } = found;
     let settings = &loaded.settings;
-    let tier = confinement::tier(dirs, settings)?;
+    let tier = confinement::tier(dirs, settings, environment)?;
     let toolbox = offline_commands::toolbox(cwd, dirs.clone())?;
     let roster = offline_commands::roster(found, &toolbox);
     let invocations = subagents::invocations(&roster, settings);
@@ -50,7 +50,7 @@ fn report(
         ..PolicySettings::default()
     };
     let skills = skills::load(cwd, dirs, settings, environment);
-    let grants = grants::rows(cwd, dirs, settings)?;
+    let grants = grants::rows(cwd, dirs, settings, environment)?;
     let applied = grants.iter().filter(|row| row["counts"] == true);
     let applied: Vec<Grant> =
         applied.filter_map(|row| serde_json::from_value(row.clone()).ok()).collect();

@@ -18,7 +18,7 @@ pub struct Variable {
 #[rustfmt::skip] // One row a line.
 const READ: &[(&str, &str)] = &[
     ("POSSE_HOME", "Absolute path of a folder for configuration and state, in place of the XDG folders."),
-    ("POSSE_SANDBOX_BACKEND", "Forces a mechanism of the sandbox, for tests of posse: `namespaces`, `landlock` or `none`. It can only weaken what `sandbox.required` then refuses."),
+    ("POSSE_SANDBOX_BACKEND", "Forces a mechanism of the sandbox, for tests of posse: `namespaces`, `bubblewrap`, `landlock` or `nothing`. It can only weaken what `sandbox.required` then refuses."),
     ("POSSE_SANDBOX_SURVEY", "Maximum number of folders that the sandbox searches for protected files, for tests of posse."),
     ("POSSE_CODEX_LOOPBACK", "Lets the ChatGPT login use servers on this machine, for tests of posse."),
     ("HOME", "The home folder. Without it, `POSSE_HOME` must be set."),

@@ -153,8 +153,11 @@ fn limited(limit: &str, value: u64, said: Option<String>) -> Verdict {
         ),
         _ => (
             Exit::Limit,
-            format!("the limit of {value} model replies was reached"),
-            "raise it with `--max-turns`",
+            match value {
+                1 => "the limit of one model reply was reached".to_owned(),
+                _ => format!("the limit of {value} model replies was reached"),
+            },
+            "raise the lowest of `--max-turns`, `maxTurns` and the limit of the agent or its mode",
         ),
     };
     let failure = Failure::new(ErrorCode::LimitReached, exit, what).fix(fix);

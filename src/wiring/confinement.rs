@@ -7,7 +7,7 @@ use posse_actors::event::SandboxTier;
 use posse_actors::ports::AnswerSource;
 use secrecy::SecretString;
 
-use crate::config::{Dirs, Layers, SandboxSettings, SettingOrigin, Settings};
+use crate::config::{Dirs, Environment, Layers, SandboxSettings, SettingOrigin, Settings};
 use crate::failure::{ErrorCode, Exit, Failure};
 use crate::sandbox::{Backend, ProbeRequest, Sandbox, Surroundings, ToolWrites};
 use crate::secrets::files::SecretFiles;
@@ -70,12 +70,18 @@ pub(crate) fn unconfined(secrets: Vec<SecretString>) -> Result<Sandbox, Failure>
     })
 }
 
-/// Sandbox tier of commands under these settings, found by a trial whose result is stored.
-pub(crate) fn tier(dirs: &Dirs, settings: &Settings) -> Result<SandboxTier, Failure> {
+/// Sandbox tier of commands under these settings, found by a trial whose result is stored. Fails as
+/// [`forced_backend`] does.
+pub(crate) fn tier(
+    dirs: &Dirs,
+    settings: &Settings,
+    environment: &Environment,
+) -> Result<SandboxTier, Failure> {
     if settings.sandbox.mode == "off" {
         return Ok(SandboxTier::None);
     }
-    let wanted = ProbeRequest::Strongest { kept_in: Some(dirs.state.clone()) };
+    let strongest = || ProbeRequest::Strongest { kept_in: Some(dirs.state.clone()) };
+    let wanted = forced_backend(environment)?.map_or_else(strongest, ProbeRequest::Exactly);
     Ok(unconfined(Vec::new())?.confined(wanted, Surroundings::default()).tier())
 }
 
@@ -83,11 +89,17 @@ fn wanted(setup: &Setup<'_>) -> Result<ProbeRequest, Failure> {
     if setup.settings.sandbox.mode == "off" {
         return Ok(ProbeRequest::Exactly(Backend::Nothing));
     }
-    let Some(name) = setup.environment.get(BACKEND) else {
-        return Ok(ProbeRequest::Strongest { kept_in: Some(setup.dirs.state.clone()) });
-    };
+    let forced = forced_backend(setup.environment)?;
+    let strongest = || ProbeRequest::Strongest { kept_in: Some(setup.dirs.state.clone()) };
+    Ok(forced.map_or_else(strongest, ProbeRequest::Exactly))
+}
+
+/// Returns the backend that [`BACKEND`] selects; `None` if the variable is not set. Fails if it names
+/// no backend.
+pub(crate) fn forced_backend(environment: &Environment) -> Result<Option<Backend>, Failure> {
+    let Some(name) = environment.get(BACKEND) else { return Ok(None) };
     let backend = Backend::ALL.into_iter().find(|backend| backend.as_str() == name);
-    backend.map(ProbeRequest::Exactly).ok_or_else(|| {
+    backend.map(Some).ok_or_else(|| {
         let names: Vec<&str> = Backend::ALL.iter().map(|backend| backend.as_str()).collect();
         let what = format!("{BACKEND}: there is no {name:?}");
         Failure::new(ErrorCode::SandboxBackendUnknown, Exit::Usage, what)

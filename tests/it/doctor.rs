@@ -6,7 +6,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::posse::Machine;
+use crate::posse::{Machine, RunningPosse};
 
 /// Answers one request with this status and body. Returns its first line and its headers.
 fn server(status: &str, body: &str) -> (u16, thread::JoinHandle<Vec<String>>) {
@@ -71,6 +71,30 @@ fn a_working_machine_has_no_problems() {
     let text = machine.posse(&["doctor"]);
     text.assert_code(0);
     assert!(text.stdout.contains("no problems; runs can start"), "{}", text.stdout);
+}
+
+#[test]
+fn the_sandbox_is_the_one_that_the_environment_selects() {
+    let machine = machine(9);
+    let doctor = |backend: &str, args: &[&str]| {
+        let mut command = machine.command(&[&["doctor"], args].concat());
+        command.env("POSSE_SANDBOX_BACKEND", backend);
+        RunningPosse::start(command).end()
+    };
+    let landlock = doctor("landlock", &["--json"]);
+    let report: Value = serde_json::from_str(&landlock.stdout).unwrap();
+    let confinement = check(report["checks"].as_array().unwrap(), "sandbox", "confinement");
+    assert!(confinement.to_string().contains("tier reduced"), "{confinement}");
+    for args in [&[][..], &["policies"]] {
+        let ended = doctor("bogus", args);
+        ended.assert_code(2);
+        assert!(ended.stderr.contains("SBX002"), "{args:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains("one of namespaces, bubblewrap, landlock, nothing"));
+    }
+    // This sentence of the reference is written by hand.
+    let page = machine.posse(&["help", "POSSE_SANDBOX_BACKEND"]).stdout;
+    let words = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("namespaces, bubblewrap, landlock or nothing"), "{page}");
 }
 
 #[test]

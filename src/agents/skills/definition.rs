@@ -42,7 +42,7 @@ pub(super) fn read(
     let refuse = |code: ErrorCode, line: usize, what: &str| {
         Failure::new(code, Exit::Configuration, format!("skill \"{quoted}\": {what}"))
             .at(format!("{shown}:{line}"))
-            .fix("docs/guide/skills.md shows what a skill looks like")
+            .fix("`posse help skills` shows what a skill looks like")
     };
     let (text, parsed) = front_matter::parse_bytes(bytes, "it is not UTF-8 text")
         .map_err(|flaw| refuse(ErrorCode::SkillUnreadable, flaw.line, &flaw.what))?;

@@ -40,7 +40,7 @@ macro_rules! error_codes {
 #[rustfmt::skip] // One row a line.
 error_codes! {
     AgentNotFound = "AGN001", "3", "There is no agent of that name.", "choose one of `posse agents`";
-    AgentFileUnreadable = "AGN002", "3", "An agent file cannot be read or parsed; it is left out.", "correct the file as agents.md describes";
+    AgentFileUnreadable = "AGN002", "3", "An agent file cannot be read or parsed; it is left out.", "correct the file as `posse help agents` describes";
     AgentDefinitionInvalid = "AGN003", "3", "A field of an agent definition is invalid.", "correct the named field";
     AgentNameTaken = "AGN004", "3", "Another agent already has this name.", "give the agent another name";
     AgentToolUnknown = "AGN005", "3", "An agent definition names a tool that does not exist.", "use a name of `posse tools`";
@@ -70,7 +70,7 @@ error_codes! {
     FileNotTrusted = "CFG010", "3", "A file is not trusted: other users can change it, or its signature does not match.", "correct its permissions, or follow the message";
     ConfigContradiction = "CFG011", "2, 3", "Two settings contradict each other.", "change one of them";
     ConfigLaterVersion = "CFG012", "3", "A file was written by a later version of posse.", "use that version";
-    RuleInvalid = "CFG013", "3", "A permission rule is invalid.", "correct the rule as permissions.md describes";
+    RuleInvalid = "CFG013", "3", "A permission rule is invalid.", "correct the rule as `posse help permissions` describes";
     WorkspaceRootUnusable = "CFG014", "3", "A folder cannot be used as a workspace.", "name an accessible folder";
     ConfigPlainSecret = "CFG015", "-", "A configuration file contains a key in plain text.", "name a variable in `apiKeyEnv`";
     WorkspaceIsOwnFolder = "CFG016", "2", "The workspace contains or is a folder of posse.", "work in another folder";
@@ -122,7 +122,7 @@ error_codes! {
     HookNotStarted = "HK001", "-", "The program of a hook cannot be started.", "correct its command";
     HookTimedOut = "HK002", "-", "A hook ran too long or left processes behind.", "raise `timeoutMs`, or correct the program";
     HookFailed = "HK003", "-", "A hook was killed or exited with an unknown code.", "correct the program";
-    HookAnswerInvalid = "HK004", "-", "The answer of a hook is invalid.", "answer as hooks.md describes";
+    HookAnswerInvalid = "HK004", "-", "The answer of a hook is invalid.", "answer as `posse help hooks` describes";
     HookEndedRun = "HK005", "1", "A hook ended the run.", "follow its message";
     HookCrashed = "HK006", "-", "The hook runner crashed.", "report it with the journal";
     HookSettingInvalid = "HK010", "3", "An entry of `hooks` is invalid.", "correct the named field";
@@ -179,7 +179,7 @@ error_codes! {
     SessionNotOpened = "SES016", "8", "The journal of the session cannot be opened.", "pass `--fork`, or see journal.md";
     SessionOtherFolder = "SES017", "2", "The session belongs to another folder.", "change to that folder, or pass `--cwd`";
     OutputsNotCopied = "SES018", "8", "The outputs of a session cannot be copied.", "check the disk space";
-    SkillUnreadable = "SKL001", "3", "A skill cannot be read or parsed; it is left out.", "correct the file as skills.md describes";
+    SkillUnreadable = "SKL001", "3", "A skill cannot be read or parsed; it is left out.", "correct the file as `posse help skills` describes";
     SkillInvalid = "SKL002", "3", "A field of a skill is invalid; the skill is left out.", "correct the named field";
     SkillNameTaken = "SKL003", "3", "Another skill already has this name.", "give the skill another name";
     SkillQuestionable = "SKL004", "3", "A field of a usable skill is questionable.", "correct the named field";
