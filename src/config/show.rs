@@ -1,5 +1,6 @@
 //! `posse config show` and `posse config path`: effective settings, redacted, with their sources.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -7,13 +8,15 @@ use posse_base::failure::printable;
 use serde_json::{Map, Value, json};
 
 use crate::edit::parts_of;
+use crate::schema::KEYS;
 use crate::{
     Dirs, Fate, Layers, Leaf, ProjectFile, ProjectSetting, looks_like_key, masked, preferences,
     project_file, user_file,
 };
 
 /// Effective settings with secrets redacted, one per line, or with `as_json` as nested objects like
-/// in a configuration file. With `origin`, adds the source of each value and the project's settings
+/// in a configuration file. As text, lines that begin with `#` describe the behaviour of keys
+/// without a value. With `origin`, adds the source of each value and the project's settings
 /// that do not apply; the JSON object then maps dotted keys to values with their sources.
 pub fn show(layers: &Layers, project: Option<&ProjectFile>, origin: bool, as_json: bool) -> String {
     let layers = &layers.with_entry_defaults();
@@ -33,12 +36,39 @@ pub fn show(layers: &Layers, project: Option<&ProjectFile>, origin: bool, as_jso
         // Writing to a string cannot fail.
         let _: std::fmt::Result = writeln!(text, "{line}{origin}");
     }
+    for (key, default) in described_defaults(layers) {
+        let _: std::fmt::Result = writeln!(text, "# {}", printable(&format!("{key}: {default}")));
+    }
     for (file, wanted, why) in project.filter(|_| origin).into_iter().flat_map(ignored) {
         let value = shown_value(&wanted.key, &wanted.value);
         let line = format!("# {} = {value}  ({}:{}, {why})", wanted.key, file.name, wanted.line);
         let _: std::fmt::Result = writeln!(text, "{}", printable(&line));
     }
     text
+}
+
+/// Keys that have no value in `layers`, each with the text about its default in the description of
+/// the key. Of keys with a name in them, such as those of providers, all with a configured name.
+fn described_defaults(layers: &Layers) -> Vec<(String, &'static str)> {
+    let mut found = Vec::new();
+    for key in KEYS {
+        let Some((_, default)) = key.about.split_once("Default: ") else { continue };
+        let default = default.split_once(". ").map_or(default, |(default, _)| default);
+        for path in instances(key.path, layers) {
+            let below = format!("{path}.");
+            if !layers.iter().any(|(set, _)| set == path || set.starts_with(&below)) {
+                found.push((path, default.trim_end_matches('.')));
+            }
+        }
+    }
+    found
+}
+
+/// The key `path`, with each configured name in place of a `*`.
+fn instances(path: &str, layers: &Layers) -> BTreeSet<String> {
+    let Some((before, after)) = path.split_once('*') else { return [path.to_owned()].into() };
+    let names = layers.iter().filter_map(|(set, _)| set.strip_prefix(before)?.split('.').next());
+    names.map(|name| format!("{before}{name}{after}")).collect()
 }
 
 /// Settings of a project that do not apply, each with its file and the reason.

@@ -148,6 +148,12 @@ fn defaults_apply_without_files() {
     ui.queue.followUp = "one"  (built in)
     ui.queue.steering = "all"  (built in)
     ui.showThinking = true  (built in)
+    # delegation.subInvocationMaxTurns: no limit
+    # maxTurns: no limit
+    # model: that of the provider
+    # patience: 10m, and three attempts at a server that does not exist; with --unattended: 24h
+    # retry.maxAttempts: no limit
+    # thinking: that of the model
     "#);
     let settings = loaded.settings;
     assert_eq!((settings.turns_max, settings.streaming, settings.timeout), (None, true, None));
@@ -234,6 +240,10 @@ fn layers_override_value_by_value() {
     ui.queue.followUp = "one"  (built in)
     ui.queue.steering = "all"  (built in)
     ui.showThinking = true  (built in)
+    # delegation.subInvocationMaxTurns: no limit
+    # patience: 10m, and three attempts at a server that does not exist; with --unattended: 24h
+    # retry.maxAttempts: no limit
+    # thinking: that of the model
     "#);
     let notices = place.notices(&loaded);
     assert!(notices.starts_with("warning[TRU001]: \"defaultAgent\" not used"), "{notices}");
