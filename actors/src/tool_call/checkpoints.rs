@@ -42,6 +42,8 @@ struct Current {
     number: u64,
     /// `None` between runs.
     run: Option<(InvocationId, String)>,
+    /// True once the present state is being stored.
+    is_expected: bool,
     taken: Taken,
 }
 
@@ -64,10 +66,23 @@ impl Checkpoints {
         Checkpoints::new(Arc::new(NoCheckpoints), session_id)
     }
 
-    /// A run or tool call of the user begins. Starts to store the present state beside it.
-    pub(crate) fn begin(&self, invocation: InvocationId, title: String, transcript: &Transcript) {
+    /// A run or tool call of the user begins.
+    pub(crate) fn begin(&self, invocation: InvocationId, title: String) {
         self.change(Some((invocation, title)));
-        self.store.prepare(progress(transcript));
+    }
+
+    /// A call of the run in progress begins. The first one starts to store the present state beside
+    /// it: a later call may have effects. A run without calls stores nothing.
+    pub(crate) fn expect_effects(&self, transcript: &Transcript) {
+        let is_first = {
+            let mut current = self.shared.current.lock();
+            let is_first = current.run.is_some() && !current.is_expected;
+            current.is_expected = true;
+            is_first
+        };
+        if is_first {
+            self.store.prepare(progress(transcript));
+        }
     }
 
     /// The run or tool call of the user has ended. Starts to store the state that it has left, if it
@@ -79,7 +94,7 @@ impl Checkpoints {
     fn change(&self, run: Option<(InvocationId, String)>) {
         let last = {
             let mut current = self.shared.current.lock();
-            let next = Current { number: current.number + 1, run, taken: Taken::Not };
+            let next = Current { number: current.number + 1, run, ..Current::default() };
             std::mem::replace(&mut *current, next)
         };
         if let Taken::Done(Some(id)) = last.taken {

@@ -81,6 +81,7 @@ impl Pipeline {
 
     /// Gets permission for the call, records the intent, and runs the tool.
     async fn carry_out(&self) -> Result<CallEnd, Refusal> {
+        self.services.checkpoints.expect_effects(&self.services.transcript);
         let permitted = self.permit().await;
         // Before the intent: a request that is still open now is obsolete.
         self.asked.withdraw();

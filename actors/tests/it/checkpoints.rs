@@ -89,6 +89,7 @@ fn echo() -> (String, String) {
 async fn a_run_with_effects_has_one_checkpoint() {
     let notes = Arc::<Notes>::default();
     let script = vec![
+        ModelStep::say("a run without calls stores nothing"),
         ModelStep::Call(vec![echo()]),
         ModelStep::Call(vec![write(), write()]),
         ModelStep::Call(vec![write()]),
@@ -100,7 +101,7 @@ async fn a_run_with_effects_has_one_checkpoint() {
     ];
     let (bench, _) = bench(script, &notes);
     let mut stage = bench.start().await;
-    for prompt in ["one", "two", "three"] {
+    for prompt in ["zero", "one", "two", "three"] {
         play(&mut stage, prompt, &[]).await.unwrap();
     }
     let call = UserCall {

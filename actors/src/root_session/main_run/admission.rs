@@ -80,7 +80,7 @@ impl State {
         let (outcome, receiver) = oneshot::channel();
         let id = origin.invocation_id.clone();
         let title = prompt.as_ref().map_or_else(|| CONTINUED.to_owned(), title);
-        self.base.services.checkpoints.begin(id.clone(), title, &self.base.transcript);
+        self.base.services.checkpoints.begin(id.clone(), title);
         let main = MainInvocation {
             origin,
             actor: None,

@@ -92,7 +92,7 @@ impl State {
         };
         let title = title(&tool, &call.arguments);
         let id = origin.invocation_id.clone();
-        self.base.services.checkpoints.begin(id, title, &self.base.transcript);
+        self.base.services.checkpoints.begin(id, title);
         let (call_id, visible) = (call.id.clone(), Arc::from([tool.clone()]));
         let (id, text) = (message_id.clone(), said.clone());
         let event = Event::UserCall { call_id, tool, message_id: id, said: text };
