@@ -420,6 +420,14 @@ fn settings_are_shown_with_their_source() {
     ui.queue.followUp = "one"  (built in)
     ui.queue.steering = "all"  (built in)
     ui.showThinking = true  (built in)
+    # delegation.subInvocationMaxTurns: no limit
+    # model: that of the provider
+    # providers.local.temperature: that of the server
+    # providers.local.timeouts.firstByte: 90s; 10m for a server on this machine
+    # providers.local.timeouts.idle: 5m; 10m for a server on this machine
+    # providers.local.timeouts.silence: 90s; 10m for a server on this machine
+    # retry.maxAttempts: no limit
+    # thinking: that of the model
     "#);
 }
 
