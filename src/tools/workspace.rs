@@ -277,7 +277,7 @@ impl Located {
     /// which are relative to the root. If this path controls git, the operation names the
     /// repository: the one that the files on disk and the written ones form together, or one whose
     /// settings or hooks refer to the path.
-    pub(crate) fn write_with(&self, written: &[&str]) -> Operation {
+    pub fn write_with(&self, written: &[&str]) -> Operation {
         let (path, relative, root) = self.names();
         let repository = repositories::controlled(self.root(), &self.beneath, written)
             .or_else(|| self.repository_that_obeys());

@@ -1,10 +1,12 @@
 //! Restores checkpoints: computes what differs from the present state, and writes it.
 
+use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use posse_actors::ports::Operation;
 use posse_base::protected::is_protected_in;
+use posse_tools::workspace::{FOLDER, open_beneath};
 
 use crate::cache::Snapshot;
 use crate::entry::Kind;
@@ -25,6 +27,11 @@ pub struct Restored {
     /// Files that stay as they were, with the reason.
     pub kept: Vec<(String, String)>,
 }
+
+/// Reason for which the state of a repository stays as it is: the check after a command has not
+/// seen what a checkpoint contains, and an index or a reference can plant files.
+const GIT_STATE_STAYS: &str = "the state of git (HEAD, refs, index) is stored and not restored; \
+    `git reflog` shows earlier commits";
 
 type Last = Option<(super::CacheIdentity, Snapshot)>;
 
@@ -127,7 +134,20 @@ impl Store {
         });
         let now = state_of(snapshot);
         let users = self.changed_by_user(&now)?;
-        let (files, kept) = choose(files, &users, &unsaved, choice, |file| self.is_protected(file));
+        let (state, files): (Vec<_>, Vec<_>) =
+            files.into_iter().partition(|file| is_git_state(&file.path));
+        let written = |root: usize| {
+            let written = files.iter().filter(|file| file.root == root && file.after.is_some());
+            written.map(ChangedFile::name).collect::<Vec<String>>()
+        };
+        let written: Vec<Vec<String>> = (0..self.keys.len()).map(written).collect();
+        let is_protected = |file: &ChangedFile| {
+            let none = Vec::new();
+            self.is_protected(file, written.get(file.root).unwrap_or(&none))
+        };
+        let (files, mut kept) = choose(files, &users, &unsaved, choice, is_protected);
+        let repositories: BTreeSet<String> = state.iter().map(repository_of).collect();
+        kept.extend(repositories.into_iter().map(|name| (name, GIT_STATE_STAYS.to_owned())));
         Ok(RestorePlan { checkpoint, files, kept })
     }
 
@@ -142,18 +162,17 @@ impl Store {
     }
 
     /// True if a restore may not write the file: it is one that starts programs, instructs agents or
-    /// controls a repository, apart from the stored state of repositories.
-    fn is_protected(&self, file: &ChangedFile) -> bool {
-        if is_git_state(&file.path) {
-            return false;
-        }
+    /// controls a repository, also one that the files in `written` would complete. These are the
+    /// paths that the restore writes below the same root.
+    fn is_protected(&self, file: &ChangedFile, written: &[String]) -> bool {
         let Some(root) = self.workspace.roots().nth(file.root) else { return true };
         let Ok(path) = std::str::from_utf8(&file.path) else {
             return is_protected_in(root, &String::from_utf8_lossy(&file.path));
         };
         let located = root.join(path);
         let located = located.to_str().and_then(|path| self.workspace.locate(path).ok());
-        let operation = located.map(|located| located.write());
+        let written: Vec<&str> = written.iter().map(String::as_str).collect();
+        let operation = located.map(|located| located.write_with(&written));
         let controls = matches!(operation, Some(Operation::Write { repository: Some(_), .. }));
         controls || is_protected_in(root, path)
     }
@@ -224,11 +243,22 @@ impl Store {
                 continue;
             }
             let Some(directory) = self.workspace.root_directory(root) else { continue };
+            // Only in a repository that is there: a restore makes none.
+            if open_beneath(directory, &folder.join("objects"), FOLDER).is_err() {
+                continue;
+            }
             if let Err(error) = restore_objects(directory, folder, &self.copies(root, folder)) {
                 kept.push((folder.join("objects").display().to_string(), error.to_string()));
             }
         }
     }
+}
+
+/// Path of the git folder that contains `file`.
+fn repository_of(file: &ChangedFile) -> String {
+    let name = file.name();
+    let end = name.find(".git/").map_or(name.len(), |at| at + ".git".len());
+    name[..end].to_owned()
 }
 
 fn path_of(file: &ChangedFile) -> &Path {

@@ -250,51 +250,49 @@ fn nothing_of_a_hostile_repository_runs() {
     world.put("r/a", "changed");
     world.put("r/.git/HEAD", "ref: refs/heads/main\n");
     world.store.finish(one.id).unwrap();
-    assert_eq!(world.restore(one.id, RestoreChoice::All).files.len(), 2);
+    assert_eq!(world.restore(one.id, RestoreChoice::All).files.len(), 1);
     assert_eq!(world.text("r/a").unwrap(), "line\r\n$Id$\n");
     world.store.prune(Retention { age_ms_max: 0, bytes_max: 0 }).unwrap();
     assert!(!mark.exists(), "a program of the repository ran");
 }
 
 #[test]
-fn repositories_come_back_with_their_commits() {
+fn state_of_a_repository_stays() {
     let world = World::new();
-    for folder in ["", "nested"] {
-        fs::create_dir_all(world.at(folder)).unwrap();
-        world.git(folder, &["init", "-q", "-b", "main"]);
-    }
-    world.put(".gitignore", "nested\n");
-    world.put("nested/b", "b");
-    // A nested repository that is not ignored.
-    world.put(".gitignore", "");
+    world.git("", &["init", "-q", "-b", "main"]);
     world.put("a", "a");
-    world.git("nested", &["add", "b"]);
-    world.git("nested", &["commit", "-q", "-m", "inner"]);
     world.git("", &["add", "a"]);
     world.git("", &["commit", "-q", "-m", "one"]);
-    world.put("staged", "s");
-    world.git("", &["add", "staged"]);
-    world.git("", &["branch", "topic"]);
     let one = world.take();
-    let status = world.git("", &["status", "--porcelain", "-b"]);
-    world.git("", &["commit", "-q", "-m", "two"]);
-    world.git("", &["branch", "-D", "topic"]);
+    world.put("a", "b");
+    world.git("", &["commit", "-q", "-a", "-m", "two"]);
     world.git("", &["checkout", "-q", "-b", "other"]);
-    fs::remove_dir_all(world.at("nested")).unwrap();
     world.store.finish(one.id).unwrap();
     let restored = world.restore(one.id, RestoreChoice::All);
-    assert_eq!(restored.kept, []);
-    assert_eq!(world.git("", &["status", "--porcelain", "-b"]), status);
-    assert_eq!(world.git("", &["log", "--format=%s", "main", "topic"]), "one\n");
-    assert_eq!(world.git("nested", &["log", "--format=%s"]), "inner\n");
-    assert_eq!(world.text("nested/b").unwrap(), "b");
-    // The commit that was taken back is still there.
-    world.restore(restored.undo.id, RestoreChoice::All);
-    assert_eq!(world.git("", &["log", "-1", "--format=%s"]), "two\n");
-    fs::remove_dir_all(world.at(".git/objects")).unwrap();
-    world.restore(one.id, RestoreChoice::All);
-    assert_eq!(world.git("", &["fsck", "--strict"]), "");
-    assert_eq!(world.git("", &["log", "-1", "--format=%s"]), "one\n");
+    let kept: Vec<&str> = restored.kept.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(kept, [".git"]);
+    assert_eq!(world.text("a").unwrap(), "a");
+    assert_eq!(world.git("", &["log", "--format=%s", "other"]), "two\none\n");
+    assert_eq!(world.git("", &["status", "--porcelain", "-b"]), "## other\n M a\n");
+}
+
+#[test]
+fn a_restore_completes_no_repository() {
+    let world = World::new();
+    world.put("foo/HEAD", "ref: refs/heads/main\n");
+    world.put("foo/objects/x", "x");
+    world.put("foo/refs/y", "y");
+    world.put("sub/.git", "gitdir: ../.git/refs/heads/foo\n");
+    world.put(".git/HEAD", "ref: refs/heads/main\n");
+    world.put(".git/refs/heads/foo/config", "[core]\n\tfsmonitor = x\n");
+    let one = world.take();
+    fs::remove_file(world.at("foo/HEAD")).unwrap();
+    fs::remove_dir_all(world.at("foo/objects")).unwrap();
+    fs::remove_dir_all(world.at(".git/refs/heads/foo")).unwrap();
+    world.put("foo/config", "[core]\n\tfsmonitor = x\n");
+    let restored = world.restore(one.id, RestoreChoice::All);
+    assert!(!world.at("foo/HEAD").exists(), "{restored:?}");
+    assert!(!world.at(".git/refs/heads/foo").exists(), "{restored:?}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use super::World;
 use crate::plan::RestoreChoice;
 
 /// Paths, some of which stand in the way of others.
-const PATHS: [&str; 9] = ["a", "A", "a/b", "a/b/c", "d/e", "d/f", "d", "x y\"\n", ".git/HEAD"];
+const PATHS: [&str; 9] = ["a", "A", "a/b", "a/b/c", "d/e", "d/f", "d", "x y\"\n", "e"];
 
 #[derive(Debug, Clone)]
 enum WorldStep {
