@@ -378,6 +378,10 @@ fn is_fine(line: &str, own: &str, server: &ModelServer) -> bool {
     if call.contains(" resumed>") || call.starts_with("+++") || call.starts_with("---") {
         return true;
     }
+    // The end of the process stopped a thread between two calls.
+    if call.starts_with("???(") && call.contains("<detached") {
+        return true;
+    }
     let name = call.split('(').next().unwrap_or_default();
     match name {
         "execve" => call.contains(env!("CARGO_BIN_EXE_posse")),
