@@ -60,7 +60,8 @@ fn setting_is_changed_shown_with_its_origin_and_removed() {
     assert!(shown.contains("maxTurns = 7  (/home/config/config.json:4)"), "{shown}");
     let ended = desk.posse(&["config", "edit", "--unset", "maxTurns"]);
     assert_eq!(ended.out, "removed maxTurns from /home/config/config.json\n");
-    assert!(!desk.posse(&["config", "show"]).out.contains("maxTurns"));
+    let shown = desk.posse(&["config", "show"]).out;
+    assert!(!shown.contains("maxTurns =") && shown.contains("# maxTurns: no limit\n"), "{shown}");
 }
 
 #[test]
