@@ -206,25 +206,34 @@ fn git(words: &[String]) -> Option<String> {
     let mut operands = operands("git", words);
     let command = operands.next()?;
     let second = operands.next();
-    let has = |names: &str| words.iter().any(|word| names.split(' ').any(|name| name == word));
-    let letter = |letter: char| {
-        let short = |word: &&String| word.starts_with('-') && !word.starts_with("--");
-        words.iter().filter(short).any(|word| word.contains(letter))
+    let is = |names: &str| words.iter().any(|word| names.split(' ').any(|name| name == word));
+    // git permits abbreviations of long options. A value after `=` does not matter here.
+    let may_be = |names: &str| {
+        words.iter().any(|word| {
+            let name = word.split('=').next().unwrap_or_default();
+            name.len() > 2 && names.split(' ').any(|known| known.starts_with(name))
+        })
     };
+    let short = || words.iter().filter(|word| word.starts_with('-') && !word.starts_with("--"));
+    let letter = |letter: char| short().any(|word| word.contains(letter));
     let destroys = match command {
-        "reset" => has("--hard --merge --keep"),
-        "clean" => !(has("--dry-run") || letter('n')),
+        "reset" => may_be("--hard --merge --keep"),
+        // The value of `-e` may contain any letter.
+        "clean" => !(is("--dry-run") || (letter('n') && !letter('e'))),
         // With a file, changes in the work tree are overwritten, and the words do not tell a file
         // from a branch.
-        "checkout" => !(letter('b') && !letter('f') && !has("--force")),
-        "switch" => has("--force --discard-changes --force-create") || letter('f') || letter('C'),
-        "restore" => !(has("--staged") || letter('S')) || has("--worktree") || letter('W'),
-        "rm" => !has("--cached --dry-run"),
+        "checkout" => !(is("-b") && !letter('f') && !may_be("--force")),
+        "switch" => {
+            may_be("--force --discard-changes --force-create") || letter('f') || letter('C')
+        }
+        "restore" => !is("--staged -S") || may_be("--worktree") || letter('W'),
+        "rm" => !is("--cached --dry-run"),
         "stash" => matches!(second, Some("drop" | "clear")),
         "branch" | "tag" => {
-            has("--delete --force --move") || ['d', 'D', 'f', 'M', 'C'].into_iter().any(letter)
+            may_be("--delete --force --move") || ['d', 'D', 'f', 'M', 'C'].into_iter().any(letter)
         }
         "reflog" => matches!(second, Some("expire" | "delete")),
+        "submodule" => matches!(second, Some("deinit")),
         "worktree" => matches!(second, Some("remove" | "prune")),
         "remote" => matches!(second, Some("remove" | "rm" | "prune")),
         "gc" | "prune" | "filter-branch" | "filter-repo" | "update-ref" | "read-tree"
@@ -260,6 +269,16 @@ mod tests {
             "git -C sub reset --hard",
             "git clean -fd",
             "git checkout -- a",
+            "git reset --har",
+            "git -c x=y reset --har HEAD~1",
+            "git clean -fd -enope",
+            "git restore -sS a.txt",
+            "git restore -S --worktr b.txt",
+            "git checkout -b x2 --forc",
+            "git switch --discard main",
+            "git branch --del --forc x",
+            "git tag --del v1",
+            "git submodule deinit --all -f",
             "git checkout .",
             "git checkout main",
             "git switch -f main",

@@ -81,7 +81,13 @@ fn names(command: &SimpleCommand) -> Vec<ReplacedFile> {
     }
     // `ln` replaces with `-f` only, and `-n` means something else for it.
     let keeps = match name {
-        "cp" | "mv" => has('n', "--no-clobber"),
+        // Of `-n`, `-f` and `-i`, the last one counts.
+        "cp" | "mv" => {
+            has('n', "--no-clobber")
+                && !has('f', "--force")
+                && !has('i', "--interactive")
+                && !has('b', "--backup")
+        }
         "ln" => !has('f', "--force"),
         _ => false,
     };
@@ -119,6 +125,7 @@ mod tests {
             ("echo a > \"$X\"", ""),
             ("cp a b", "/w/b /w/b/a /w/b/b"),
             ("cp -n a b", ""),
+            ("mv -nf a b", "/w/b /w/b/a /w/b/b"),
             ("mv x/a y/", "/w/y /w/y/a /w/y/y"),
             ("timeout 5 cp a b", "/w/b /w/b/a /w/b/b"),
             ("echo a | tee b c", "/w/b /w/c"),
