@@ -178,6 +178,7 @@ fn stream_format_prints_one_event_per_line() {
     tool.requested
     permission.requested
     permission.granted
+    checkpoint.created
     tool.started
     tool.completed
     context.compiled
