@@ -72,7 +72,7 @@ pub(crate) fn changed_files(changes: Vec<TreeChange>, keys: &[String]) -> Vec<Ch
     files.collect()
 }
 
-/// What a restore is allowed to change.
+/// Files that a restore may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RestoreChoice {
     /// Every file that differs.

@@ -77,7 +77,7 @@ fn begin<T: Send + 'static>(
     let (done, ended) = tokio::sync::oneshot::channel();
     let started =
         std::thread::Builder::new().name("posse-checkpoint".to_owned()).spawn(move || {
-            // Nobody waits after the end of the call.
+            // The receiver is gone if the call has ended meanwhile.
             done.send(work().map_err(|error| error.to_string())).ok();
         });
     Box::pin(async move {

@@ -96,7 +96,7 @@ pub struct Store {
     git: Git,
     limits: WalkLimits,
     /// Last state that this process has taken, with the identity of the cache file then.
-    last: Mutex<Option<(CacheIdentity, Snapshot)>>,
+    last: Mutex<LastState>,
 }
 
 /// Content of a file; `None`: there is no file.
@@ -104,6 +104,9 @@ type FileContent = Option<Vec<u8>>;
 
 /// Inode, size and time of the cache file. Another process replaces the file.
 type CacheIdentity = (u64, u64, i64, i64);
+
+/// Last state that a process has taken, with the identity of the cache file then.
+type LastState = Option<(CacheIdentity, Snapshot)>;
 
 /// Progress of a checkpoint: number of files that are stored, and of those that have to be.
 pub type Progress<'a> = &'a dyn Fn(usize, usize);
@@ -191,7 +194,7 @@ impl Store {
             .map_err(|(_, errno)| io::Error::from(errno).into())
     }
 
-    fn last(&self) -> MutexGuard<'_, Option<(CacheIdentity, Snapshot)>> {
+    fn last(&self) -> MutexGuard<'_, LastState> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -19,7 +19,6 @@ use serde_json::{Value, json};
 
 use crate::plan::{ChangeKind, ChangedFile, RestoreChoice, RestorePlan};
 use crate::store::{NewCheckpoint, Restored, Store, StoreError};
-use crate::walk::is_git_state;
 
 /// Name of the tool.
 pub const NAME: &str = "restore_checkpoint";
@@ -162,12 +161,9 @@ fn explain(error: &StoreError) -> ToolError {
     ToolError::new(code, error.to_string())
 }
 
-/// Writes of the plan, for the policy. Without the state of repositories, such as `HEAD` and the
-/// index: the policy protects these from writes of any content, and a restore brings back what was
-/// there.
+/// Writes of the plan, for the policy.
 fn operations(store: &Store, plan: &RestorePlan) -> Vec<Operation> {
-    let written = plan.files.iter().filter(|file| !is_git_state(&file.path));
-    let operations = written.filter_map(|file| {
+    let operations = plan.files.iter().filter_map(|file| {
         let root = store.root(file.root)?;
         let relative = file.name();
         // Protected files are only removed, which plants nothing.

@@ -3,7 +3,7 @@
 //! Folders are opened below the descriptor of their root and no link is followed, so a folder that
 //! is replaced meanwhile does not lead elsewhere. Several threads share the folders.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -226,13 +226,13 @@ impl Walker<'_> {
         };
         let mut reading = FolderReader { walker: self, job, rules, folder, absolute, part, found };
         for (name, kind) in entries {
-            reading.take(OsStr::from_bytes(name.as_bytes()), kind, is_git);
+            reading.take(&name, kind, is_git);
         }
     }
 }
 
 /// Names and kinds of the entries of a folder.
-fn read_entries(folder: &OwnedFd) -> Result<Vec<(String8, Option<Type>)>, nix::Error> {
+fn read_entries(folder: &OwnedFd) -> Result<Vec<(OsString, Option<Type>)>, nix::Error> {
     let copy = folder.try_clone().map_err(|_| nix::Error::EMFILE)?;
     let mut dir = Dir::from_fd(copy)?;
     let mut entries = Vec::new();
@@ -240,25 +240,10 @@ fn read_entries(folder: &OwnedFd) -> Result<Vec<(String8, Option<Type>)>, nix::E
         let entry = entry?;
         let name = entry.file_name().to_bytes();
         if !matches!(name, b"." | b"..") {
-            entries.push((String8(name.into()), entry.file_type()));
+            entries.push((OsStr::from_bytes(name).to_owned(), entry.file_type()));
         }
     }
     Ok(entries)
-}
-
-/// Name of a file in bytes.
-struct String8(Box<[u8]>);
-
-impl String8 {
-    fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl PartialEq<str> for String8 {
-    fn eq(&self, other: &str) -> bool {
-        *self.0 == *other.as_bytes()
-    }
 }
 
 struct FolderReader<'a, 'b> {
@@ -273,24 +258,21 @@ struct FolderReader<'a, 'b> {
 
 impl FolderReader<'_, '_> {
     fn take(&mut self, name: &OsStr, kind: Option<Type>, is_git: bool) {
-        let (kind, stat) = match kind {
+        match kind {
+            Some(Type::Directory) => self.take_folder(name, is_git),
+            Some(Type::File | Type::Symlink) => self.take_file(name, None, is_git),
+            Some(_) if self.job.folder == Folder::Plain => self.part.left_out.special += 1,
+            Some(_) => {}
             // Some file systems do not tell.
-            None | Some(Type::Directory | Type::File | Type::Symlink) => (kind, None),
-            Some(_) => {
-                if self.job.folder == Folder::Plain {
-                    self.part.left_out.special += 1;
+            None => {
+                let stat = fstatat(self.folder.as_fd(), name, AtFlags::AT_SYMLINK_NOFOLLOW).ok();
+                if stat.is_some_and(|stat| stat.st_mode & 0o170_000 == 0o040_000) {
+                    self.take_folder(name, is_git);
+                } else {
+                    self.take_file(name, stat, is_git);
                 }
-                return;
             }
-        };
-        let mut stat = stat;
-        let is_folder = if let Some(kind) = kind {
-            kind == Type::Directory
-        } else {
-            stat = fstatat(self.folder.as_fd(), name, AtFlags::AT_SYMLINK_NOFOLLOW).ok();
-            stat.as_ref().is_some_and(|stat| stat.st_mode & 0o170_000 == 0o040_000)
-        };
-        if is_folder { self.take_folder(name, is_git) } else { self.take_file(name, stat, is_git) }
+        }
     }
 
     fn take_folder(&mut self, name: &OsStr, is_git: bool) {

@@ -21,6 +21,7 @@ use crate::agent_diff::{AgentWorktrees, found, of_left_out, opened, reads, unava
 use crate::builtin_tool::{BuiltinTool, RunResult};
 use crate::change::{ChangeTarget, FileChange};
 use crate::text::{count, is_binary};
+use crate::workspace::RepositoryParts;
 use crate::worktree::{
     Changed, LeftOut, OpenWorktree, Side, Unavailable, WorktreeChanges, Worktrees, three_way,
 };
@@ -303,7 +304,7 @@ impl Merge {
         parts.push(if self.is_whole { b"whole" } else { b"part" });
         parts.extend(digests.iter().map(String::as_bytes));
         let files = count(self.changes.len(), "file");
-        let written: Vec<&str> = self.changes.iter().map(FileChange::relative).collect();
+        let written = RepositoryParts::of(self.changes.iter().map(FileChange::relative));
         Action {
             tool: NAME.to_owned(),
             operations: self.changes.iter().map(|change| change.write_with(&written)).collect(),

@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::builtin_tool::RunResult;
 use crate::diff::{self, Diff};
 use crate::text::count;
-use crate::workspace::{FileKind, FileStatus, Located, refused};
+use crate::workspace::{FileKind, FileStatus, Located, RepositoryParts, refused};
 use crate::{ToolEnvironment, atomic_write, blocking, digest, prepared, refusal};
 
 /// Maximum size of a file that is edited or stored as a before-image, in bytes.
@@ -192,10 +192,9 @@ impl FileChange {
         self.target.place.relative()
     }
 
-    /// Creates the operation of writing this file in a call that writes all files in `written`,
-    /// given as paths relative to the root. The policy gets all of them, because together they can
-    /// form a git repository.
-    pub(crate) fn write_with(&self, written: &[&str]) -> Operation {
+    /// Creates the operation of writing this file in a call that also writes other files below
+    /// the same root, of which `written` are parts of repositories.
+    pub(crate) fn write_with(&self, written: &RepositoryParts) -> Operation {
         self.target.place.write_with(written)
     }
 

@@ -29,6 +29,7 @@ use posse_sandbox::GitReferences;
 use crate::workspace::links::{Linked, SecretLinks};
 
 pub use entry::{FileKind, FileStatus};
+pub use repositories::RepositoryParts;
 pub use walk::{FOLDER, open_beneath};
 
 /// Root folders that tools may access. The first is the working directory.
@@ -270,17 +271,17 @@ impl Located {
 
     /// Creates the operation of writing this path, for the policy.
     pub fn write(&self) -> Operation {
-        self.write_with(&[])
+        self.write_with(&RepositoryParts::default())
     }
 
-    /// Creates the operation of writing this path in a call that writes all paths in `written`,
-    /// which are relative to the root. If this path controls git, the operation names the
+    /// Creates the operation of writing this path in a call that also writes other paths below
+    /// the same root, of which `written` are parts of repositories. If this path controls git, the operation names the
     /// repository: the one that the files on disk and the written ones form together, or one whose
     /// settings or hooks refer to the path.
-    pub fn write_with(&self, written: &[&str]) -> Operation {
+    pub fn write_with(&self, written: &RepositoryParts) -> Operation {
         let (path, relative, root) = self.names();
-        let repository = repositories::controlled(self.root(), &self.beneath, written)
-            .or_else(|| self.repository_that_obeys());
+        let repository =
+            written.controlled(self.root(), &self.beneath).or_else(|| self.repository_that_obeys());
         Operation::Write { path, relative, root, repository }
     }
 

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use posse_actors::ports::Operation;
 use posse_base::protected::is_protected_in;
-use posse_tools::workspace::{FOLDER, open_beneath};
+use posse_tools::workspace::{FOLDER, RepositoryParts, open_beneath};
 
 use crate::cache::Snapshot;
 use crate::entry::Kind;
 use crate::plan::{ChangedFile, RestoreChoice, RestorePlan, choose};
 use crate::record::{Checkpoint, StoredState, Trigger};
 use crate::repositories::restore_objects;
-use crate::store::{Files, NewCheckpoint, Store, StoreError, ids, state_of};
+use crate::store::{Files, LastState, NewCheckpoint, Store, StoreError, ids, state_of};
 use crate::walk::{is_git_state, stamp_of};
 use crate::writer;
 
@@ -32,8 +32,6 @@ pub struct Restored {
 /// seen what a checkpoint contains, and an index or a reference can plant files.
 const GIT_STATE_STAYS: &str = "the state of git (HEAD, refs, index) is stored and not restored; \
     `git reflog` shows earlier commits";
-
-type Last = Option<(super::CacheIdentity, Snapshot)>;
 
 impl Store {
     /// Computes what restoring the checkpoint would change now. Changes no file.
@@ -106,7 +104,7 @@ impl Store {
         &self,
         id: u64,
         choice: RestoreChoice,
-        last: &mut Last,
+        last: &mut LastState,
     ) -> Result<RestorePlan, StoreError> {
         let checkpoint = self.get(id)?;
         let is_here = |key: &String| self.keys.contains(key);
@@ -138,13 +136,10 @@ impl Store {
             files.into_iter().partition(|file| is_git_state(&file.path));
         let written = |root: usize| {
             let written = files.iter().filter(|file| file.root == root && file.after.is_some());
-            written.map(ChangedFile::name).collect::<Vec<String>>()
+            RepositoryParts::of(written.map(path_of))
         };
-        let written: Vec<Vec<String>> = (0..self.keys.len()).map(written).collect();
-        let is_protected = |file: &ChangedFile| {
-            let none = Vec::new();
-            self.is_protected(file, written.get(file.root).unwrap_or(&none))
-        };
+        let written: Vec<RepositoryParts> = (0..self.keys.len()).map(written).collect();
+        let is_protected = |file: &ChangedFile| self.is_protected(file, &written[file.root]);
         let (files, mut kept) = choose(files, &users, &unsaved, choice, is_protected);
         let repositories: BTreeSet<String> = state.iter().map(repository_of).collect();
         kept.extend(repositories.into_iter().map(|name| (name, GIT_STATE_STAYS.to_owned())));
@@ -162,17 +157,17 @@ impl Store {
     }
 
     /// True if a restore may not write the file: it is one that starts programs, instructs agents or
-    /// controls a repository, also one that the files in `written` would complete. These are the
-    /// paths that the restore writes below the same root.
-    fn is_protected(&self, file: &ChangedFile, written: &[String]) -> bool {
+    /// controls a repository, also one that becomes complete with `written`, the parts that the restore
+    /// writes below the same root.
+    fn is_protected(&self, file: &ChangedFile, written: &RepositoryParts) -> bool {
         let Some(root) = self.workspace.roots().nth(file.root) else { return true };
         let Ok(path) = std::str::from_utf8(&file.path) else {
-            return is_protected_in(root, &String::from_utf8_lossy(&file.path));
+            let is_control = written.controlled(root, path_of(file)).is_some();
+            return is_control || is_protected_in(root, &String::from_utf8_lossy(&file.path));
         };
         let located = root.join(path);
         let located = located.to_str().and_then(|path| self.workspace.locate(path).ok());
-        let written: Vec<&str> = written.iter().map(String::as_str).collect();
-        let operation = located.map(|located| located.write_with(&written));
+        let operation = located.map(|located| located.write_with(written));
         let controls = matches!(operation, Some(Operation::Write { repository: Some(_), .. }));
         controls || is_protected_in(root, path)
     }

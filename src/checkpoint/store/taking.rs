@@ -63,7 +63,7 @@ impl Store {
     /// and keeps it in `last`. To be called with the lock.
     pub(super) fn update<'a>(
         &self,
-        last: &'a mut Option<(super::CacheIdentity, Snapshot)>,
+        last: &'a mut super::LastState,
         extra: &Files,
         progress: Progress<'_>,
     ) -> Result<(&'a Snapshot, LeftOut), StoreError> {

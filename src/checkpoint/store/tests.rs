@@ -4,7 +4,9 @@
 
 mod random;
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
 
@@ -293,6 +295,23 @@ fn a_restore_completes_no_repository() {
     let restored = world.restore(one.id, RestoreChoice::All);
     assert!(!world.at("foo/HEAD").exists(), "{restored:?}");
     assert!(!world.at(".git/refs/heads/foo").exists(), "{restored:?}");
+}
+
+#[test]
+fn a_restore_completes_no_repository_in_a_folder_with_a_name_of_any_bytes() {
+    let world = World::new();
+    let folder = world.at("").join(OsStr::from_bytes(b"f\xff"));
+    for part in ["HEAD", "objects/x", "refs/y", "main.rs"] {
+        let path = folder.join(part);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, part).unwrap();
+    }
+    let one = world.take();
+    fs::remove_dir_all(&folder).unwrap();
+    let restored = world.restore(one.id, RestoreChoice::All);
+    let there = |name: &str| folder.join(name).exists();
+    let found = ["HEAD", "objects/x", "refs/y", "main.rs"].map(there);
+    assert_eq!(found, [false, false, false, true], "{restored:?}");
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Detects writes that control git in a folder that git accepts as a repository although it is not
 //! called `.git`.
 
-use std::collections::BTreeSet;
-use std::path::{Component, Path};
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::path::{Component, Path, PathBuf};
 
 use posse_base::protected;
 
@@ -28,40 +29,64 @@ const CONTROLLING: [&str; 18] = [
     "svn",
 ];
 
-/// Returns the outermost folder above the file `relative` that is a git repository which this file
-/// controls; `None` if there is none.
-///
-/// A folder counts as a repository if git accepts it with the files on disk, `relative` and
-/// `written` together. The file controls it if the name below the folder is one of `CONTROLLING`.
-/// All paths are relative to `root`; the result `.` is `root` itself.
-pub(super) fn controlled(root: &Path, relative: &Path, written: &[&str]) -> Option<String> {
-    let mut folder = Path::new("").to_owned();
-    for part in relative.components() {
-        let Component::Normal(name) = part else { return None };
-        let name_folded = protected::fold(name.as_encoded_bytes());
-        let controls = CONTROLLING.iter().any(|known| known.as_bytes() == &*name_folded);
-        if controls && is_repository(root, &folder, relative, written) {
-            let shown = folder.display().to_string();
-            return Some(if shown.is_empty() { ".".to_owned() } else { shown });
+/// Paths that are written together, as far as they can make a git repository of a folder.
+#[derive(Debug, Default)]
+pub struct RepositoryParts(HashMap<PathBuf, HashSet<Vec<u8>>>);
+
+impl RepositoryParts {
+    /// Collects the parts of repositories among `paths`, which are relative to one root.
+    pub fn of(paths: impl IntoIterator<Item = impl AsRef<Path>>) -> RepositoryParts {
+        let mut parts = RepositoryParts::default();
+        for path in paths {
+            let mut folder = PathBuf::new();
+            for name in path.as_ref().components().map(Component::as_os_str) {
+                if let Some(part) = controlling(name) {
+                    parts.0.entry(folder.clone()).or_default().insert(part);
+                }
+                folder.push(name);
+            }
         }
-        folder.push(name);
+        parts
     }
-    None
+
+    /// Returns the outermost folder above the file `relative` that is a git repository which this
+    /// file controls; `None` if there is none.
+    ///
+    /// A folder counts as a repository if git accepts it with the files on disk, `relative` and
+    /// these parts together. The file controls it if the name below the folder is one of
+    /// `CONTROLLING`. All paths are relative to `root`; the result `.` is `root` itself.
+    pub fn controlled(&self, root: &Path, relative: &Path) -> Option<String> {
+        let mut folder = PathBuf::new();
+        for part in relative.components() {
+            let Component::Normal(name) = part else { return None };
+            if let Some(own) = controlling(name) {
+                let here = root.join(&folder);
+                let has = |part: &str| {
+                    let on_disk = if part == "head" { "HEAD" } else { part };
+                    own == part.as_bytes()
+                        || self.contains(&folder, part)
+                        || here.join(on_disk).symlink_metadata().is_ok()
+                };
+                if protected::is_repository(has) {
+                    let shown = folder.display().to_string();
+                    return Some(if shown.is_empty() { ".".to_owned() } else { shown });
+                }
+            }
+            folder.push(name);
+        }
+        None
+    }
+
+    fn contains(&self, folder: &Path, name: &str) -> bool {
+        self.0.get(folder).is_some_and(|names| names.contains(name.as_bytes()))
+    }
 }
 
-fn is_repository(root: &Path, folder: &Path, relative: &Path, written: &[&str]) -> bool {
-    let mut names: BTreeSet<Vec<u8>> = BTreeSet::new();
-    for path in written.iter().map(Path::new).chain([relative]) {
-        let below = path.strip_prefix(folder).ok();
-        if let Some(Component::Normal(first)) = below.and_then(|below| below.components().next()) {
-            names.insert(protected::fold(first.as_encoded_bytes()).into_owned());
-        }
-    }
-    let here = root.join(folder);
-    protected::is_repository(|name| {
-        let on_disk = if name == "head" { "HEAD" } else { name };
-        names.contains(name.as_bytes()) || here.join(on_disk).symlink_metadata().is_ok()
-    })
+/// `name` in lower case if it is one of `CONTROLLING`.
+fn controlling(name: &OsStr) -> Option<Vec<u8>> {
+    let folded = protected::fold(name.as_encoded_bytes());
+    let is_known = CONTROLLING.iter().any(|known| known.as_bytes() == &*folded);
+    is_known.then(|| folded.into_owned())
 }
 
 #[cfg(test)]
@@ -74,7 +99,9 @@ mod tests {
     fn last_missing_part_of_a_repository_is_found() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
-        let at = |path: &str, written: &[&str]| controlled(root, Path::new(path), written);
+        let at = |path: &str, written: &[&str]| {
+            RepositoryParts::of(written).controlled(root, Path::new(path))
+        };
         assert_eq!(at("src/config", &[]), None);
         for (file, is_control) in
             [("src/config", false), ("src/HEAD", false), ("src/objects/x", false)]
@@ -104,12 +131,13 @@ mod tests {
     fn files_written_together_count_together() {
         let dir = tempfile::tempdir().unwrap();
         let files = ["HEAD", "config", "objects/x", "refs/x"];
+        let parts = RepositoryParts::of(files);
         for file in files {
-            let found = controlled(dir.path(), Path::new(file), &files);
+            let found = parts.controlled(dir.path(), Path::new(file));
             assert_eq!(found.as_deref(), Some("."), "{file}");
         }
-        let linked = ["a/HEAD", "a/commondir"];
-        assert_eq!(controlled(dir.path(), Path::new("a/HEAD"), &linked).as_deref(), Some("a"));
-        assert_eq!(controlled(dir.path(), Path::new("b/config"), &linked), None);
+        let linked = RepositoryParts::of(["a/HEAD", "a/commondir"]);
+        assert_eq!(linked.controlled(dir.path(), Path::new("a/HEAD")).as_deref(), Some("a"));
+        assert_eq!(linked.controlled(dir.path(), Path::new("b/config")), None);
     }
 }
