@@ -8,6 +8,9 @@ use posse_base::failure::{ErrorCode, Exit, Failure};
 
 use crate::run_args::{PlainCommand, RUN_EXITS, ResumeCommand, RunCommand};
 
+/// Names of the permission modes.
+pub(crate) const PERMISSION_MODES: [&str; 5] = ["plan", "ask", "edits", "auto", "locked"];
+
 /// A local coding-agent runtime: a posse of agents under one authority.
 #[derive(Debug, Parser)]
 #[command(
@@ -161,7 +164,7 @@ pub struct AttachArgs {
     input_format: InputFormat,
     /// Permission mode to attach with: the session gets it if it is stricter than its own
     #[arg(long, value_name = "MODE", conflicts_with = "observe",
-          value_parser = ["plan", "ask", "edits", "auto", "locked"])]
+          value_parser = PERMISSION_MODES)]
     pub permission_mode: Option<String>,
     /// Skip the records up to this number
     #[arg(long, value_name = "RECORD")]
@@ -326,7 +329,7 @@ pub enum PermissionsAction {
         /// Permission mode: `locked` counts grants and rules alone, and shows as `ask` what neither
         /// allows; the other modes decide as in a session
         #[arg(long, value_name = "MODE", default_value = "locked",
-              value_parser = ["plan", "ask", "edits", "auto", "locked"])]
+              value_parser = PERMISSION_MODES)]
         permission_mode: String,
         /// Working directory, and source of the configuration.
         #[command(flatten)]
@@ -513,7 +516,7 @@ pub enum CheckpointsAction {
         /// Number of the checkpoint as shown by `list`
         #[arg(value_name = "ID")]
         id: u64,
-        /// How the restore treats files that you have changed.
+        /// Flags about files that you have changed.
         #[command(flatten)]
         flags: RestoreFlags,
     },
@@ -545,7 +548,7 @@ pub struct UndoArgs {
     /// JSON output
     #[arg(long)]
     pub json: bool,
-    /// How the restore treats files that the user has changed.
+    /// Flags about files that the user has changed.
     #[command(flatten)]
     pub flags: RestoreFlags,
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use posse_base::failure::{ErrorCode, Exit, Failure};
 use serde_json::{Value, json};
 
-use crate::args::{InputFormat, OutputFormat, PlaceArgs};
+use crate::args::{InputFormat, OutputFormat, PERMISSION_MODES, PlaceArgs};
 
 pub(crate) const RUN_EXITS: &str = "Exit codes: 0 done, 1 the task failed, 2 usage, \
     3 configuration, 4 a permission was needed and no user could be asked, 5 provider unavailable, \
@@ -250,7 +250,7 @@ pub struct AgentFlags {
     pub yes: bool,
     /// Permission mode: what needs no permission request [default: ask]
     #[arg(long, value_name = "MODE", help_heading = "Authority",
-          value_parser = ["plan", "ask", "edits", "auto", "locked"])]
+          value_parser = PERMISSION_MODES)]
     pub permission_mode: Option<String>,
     /// Describe effects without changing or starting anything
     #[arg(long, help_heading = "Authority")]

@@ -17,6 +17,7 @@ use crate::commands::run::runtime;
 use crate::config::{self, Dirs, Environment, Sources};
 use crate::failure::{ErrorCode, Exit, Failure};
 use crate::front::attached::{self, AttachDisplay, AttachOutcome};
+use crate::frontend::notifications::Notifications;
 use crate::frontend::notifier::Notifier;
 use crate::frontend::remote_session::{AttachAccepted, AttachRole, RemoteMessage, RemoteSession};
 use crate::journal::state::{StoredSession, Within};
@@ -61,11 +62,19 @@ pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, 
     }
     let last = (!args.prints_lines() && args.after.is_none()).then_some(LAST);
     let color = colors(io::stderr().is_terminal(), environment);
-    let folder = SessionSummary::of(found.clone()).cwd.map(PathBuf::from).unwrap_or_default();
-    // Errors of the configuration concern the process that owns the session.
-    let notifications = config::load(environment, &dirs, &Sources::default())
-        .map(|loaded| notifications(&loaded.settings.notify, environment, interactive))
-        .unwrap_or_default();
+    let notifier = || {
+        if !interactive {
+            return Notifier::new(Notifications::default());
+        }
+        // Errors of the configuration concern the process that owns the session.
+        let notifications = config::load(environment, &dirs, &Sources::default())
+            .map(|loaded| notifications(&loaded.settings.notify, environment, interactive))
+            .unwrap_or_default();
+        let mut notifier = Notifier::new(notifications);
+        let folder = SessionSummary::of(found.clone()).cwd.map(PathBuf::from).unwrap_or_default();
+        notifier.set_folder(&folder);
+        notifier
+    };
     let runtime = runtime()?;
     let visited = runtime.block_on(async {
         let after = args.after.unwrap_or_default();
@@ -77,9 +86,7 @@ pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, 
                 attached::program(remote, args.reads_instructions()).await
             } else {
                 let display = AttachDisplay { interactive, color, again };
-                let mut notifier = Notifier::new(notifications.clone());
-                notifier.set_folder(&folder);
-                attached::person(remote, display, notifier).await
+                attached::person(remote, display, notifier()).await
             };
             match visit {
                 // The same journal continues, for example with another model.

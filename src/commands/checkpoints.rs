@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
@@ -15,8 +14,9 @@ use crate::checkpoint::{
 use crate::cli::{CheckpointsAction, CheckpointsArgs, PlaceArgs, RestoreFlags, UndoArgs};
 use crate::commands::{can_confirm, checkpoint_store, confirmed, print};
 use crate::config::{CheckpointSettings, Environment};
-use crate::failure::{ErrorCode, Exit, Failure, printable};
+use crate::failure::{ErrorCode, Exit, Failure, printable, printable_lines};
 use crate::frontend::table::table;
+use crate::journal::formatted_time;
 use crate::tools::diff;
 use crate::tools::workspace::Workspace;
 use crate::wiring::{WorkspaceContext, place};
@@ -108,7 +108,9 @@ impl Command {
         let rows = listed.iter().map(|(record, changes)| {
             let changed = changes.as_ref().map_or("?".to_owned(), |files| files.len().to_string());
             let title = titled(record).chars().take(TITLE_CHARS).collect();
-            [record.id.to_string(), time(record, &zone), record.files.to_string(), changed, title]
+            let taken =
+                formatted_time(record.taken_ms, &zone, "%Y-%m-%d %H:%M").unwrap_or_default();
+            [record.id.to_string(), taken, record.files.to_string(), changed, title]
         });
         let rows: Vec<[String; 5]> = std::iter::once(head).chain(rows).collect();
         Ok(print(&table(&rows)))
@@ -280,16 +282,4 @@ fn row(record: &Checkpoint, changes: Option<&[ChangedFile]>) -> Value {
 /// Title of a checkpoint for a person.
 fn titled(record: &Checkpoint) -> String {
     if record.title.is_empty() { "(no text)".to_owned() } else { printable(&record.title) }
-}
-
-fn time(record: &Checkpoint, zone: &TimeZone) -> String {
-    let taken = i64::try_from(record.taken_ms).ok();
-    let taken = taken.and_then(|taken| Timestamp::from_millisecond(taken).ok());
-    taken.map_or_else(String::new, |taken| {
-        taken.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M").to_string()
-    })
-}
-
-fn printable_lines(text: &str) -> String {
-    text.lines().flat_map(|line| [printable(line), "\n".to_owned()]).collect()
 }

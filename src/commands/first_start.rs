@@ -19,7 +19,7 @@ pub(super) fn tell(setup: &Setup<'_>, dir: &Path, mode: PermissionMode) {
     }
 }
 
-/// What `mode` means, and how to change it.
+/// Line that explains `mode` and names the command that changes it.
 fn line(mode: PermissionMode) -> String {
     let watchers = match mode {
         PermissionMode::Auto | PermissionMode::Edits => {

@@ -43,7 +43,7 @@ pub(super) fn check(
         permission_mode,
         place: location,
     } = action;
-    // What `locked` denies is shown as the question that another mode would ask.
+    // Instead of a denial by `locked`, the question of the mode `ask` is shown.
     let mode =
         PermissionMode::named(permission_mode).filter(|mode| *mode != PermissionMode::Locked);
     let WorkspaceContext { cwd, dirs, loaded } = place(location, Vec::new(), environment)?;

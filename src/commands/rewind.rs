@@ -3,7 +3,6 @@
 
 use std::path::Path;
 
-use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use posse_actors::conversation::text_of;
 use posse_actors::event::{Event, StoredRecord};
@@ -13,6 +12,7 @@ use crate::checkpoint::{Checkpoint, RestoreChoice, Store, tool};
 use crate::commands::checkpoint_store;
 use crate::config::{Dirs, Settings};
 use crate::failure::{ErrorCode, Exit, Failure, printable};
+use crate::journal::formatted_time;
 use crate::tools::workspace::Workspace;
 
 /// Maximum number of prompts in a list.
@@ -109,7 +109,8 @@ pub(super) fn rows(
         };
         let text = point.text.split_whitespace().collect::<Vec<_>>().join(" ");
         let text: String = text.chars().take(TEXT_CHARS_MAX).collect();
-        let label = format!("{}  {files:<9}  {}", clock(point.ts, &zone), printable(&text));
+        let time = formatted_time(point.ts, &zone, "%m-%d %H:%M").unwrap_or_default();
+        let label = format!("{}  {files:<9}  {}", time, printable(&text));
         (point.number, label)
     };
     shown.iter().enumerate().map(row).collect()
@@ -131,13 +132,6 @@ fn counts(points: &[RewindPoint], store: &Store) -> Vec<Option<usize>> {
         }
     };
     points.iter().map(count).collect()
-}
-
-fn clock(ts: u64, zone: &TimeZone) -> String {
-    let time = i64::try_from(ts).ok().and_then(|ts| Timestamp::from_millisecond(ts).ok());
-    time.map_or_else(String::new, |time| {
-        time.to_zoned(zone.clone()).strftime("%m-%d %H:%M").to_string()
-    })
 }
 
 /// The call that restores the files as they were before the prompt. `None` if no file differs. Fails

@@ -22,7 +22,7 @@ use crate::protected::is_protected;
 use posse_base::shell_words::quoted;
 use sha2::{Digest, Sha256};
 
-/// What the model is told of the user.
+/// Part of the message that tells the model about the restore by the user.
 const UNDONE: &str = "took back what the last run had changed";
 
 /// Maximum size of a before-image in bytes; file tools store no larger one.

@@ -16,10 +16,8 @@ use serde_json::Value;
 use crate::commands::runtime;
 use crate::doctor::{Check, Examined, Status};
 use crate::failure::{ErrorCode, Exit, Failure};
-use crate::sandbox::{
-    Backend, Directory, ProbeRequest, RunError, Sandbox, Spawn, Surroundings, Tried, Update,
-};
-use crate::wiring::confinement::forced_backend;
+use crate::sandbox::{Backend, Directory, RunError, Sandbox, Spawn, Surroundings, Tried, Update};
+use crate::wiring::confinement::probe_request;
 
 const AREA: &str = "sandbox";
 
@@ -60,7 +58,7 @@ try namespaces unshare -U true
 "#;
 
 /// Starts commands as a tool would and reports the restrictions that hold. Fails if the test files
-/// or the async runtime cannot be made, or as [`forced_backend`] does.
+/// or the async runtime cannot be made, or as [`probe_request`] does.
 pub(super) fn checks(examined: &Examined<'_>) -> Result<Vec<Check>, Failure> {
     let problem = |detail: String| Ok(vec![Check::new(AREA, "helper", Status::Problem, detail)]);
     let sandbox = match Sandbox::new(Vec::new()) {
@@ -72,9 +70,7 @@ pub(super) fn checks(examined: &Examined<'_>) -> Result<Vec<Check>, Failure> {
     let internal = |what: String| Failure::new(ErrorCode::InternalFailure, Exit::Internal, what);
     let trial = Trial::new()
         .map_err(|error| internal(format!("cannot prepare the sandbox test: {error}")))?;
-    let forced = forced_backend(examined.environment)?;
-    let strongest = || ProbeRequest::Strongest { kept_in: None };
-    let wanted = forced.map_or_else(strongest, ProbeRequest::Exactly);
+    let wanted = probe_request(examined.environment, None)?;
     let mut sandbox = sandbox.confined(wanted, trial.surroundings(examined));
     if let Some(folders) = examined.environment.get(SURVEY).and_then(|most| most.parse().ok()) {
         sandbox = sandbox.with_scan_limit(folders);

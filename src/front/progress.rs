@@ -186,7 +186,8 @@ impl ProgressPrinter {
     }
 
     /// Text of a transient line about a wait for a provider (`ProviderWaiting` or
-    /// `ProviderSilent`) or for a checkpoint; `None` for other events, or if the terminal cannot redraw lines.
+    /// `ProviderSilent`) or for a checkpoint; `None` for other events, or if the terminal cannot
+    /// redraw lines.
     fn transient_line(&self, event: &Event) -> Option<String> {
         if !(self.live && self.color) {
             return None;

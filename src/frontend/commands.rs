@@ -198,7 +198,7 @@ pub enum Choice {
     StoredSession,
     /// Prompts of the session to which the user can return.
     RewindPoint,
-    /// What returns to the state before the prompt with this number.
+    /// Parts of the session that can return to their state before the prompt with this number.
     RewindExtent(usize),
     /// Queued messages: those of the user in a selector, all of them in a printed list.
     QueuedMessage,

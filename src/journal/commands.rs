@@ -18,7 +18,7 @@ use crate::segments::ACTIVE;
 use crate::session_state::{SessionState, session_state};
 use crate::state::{StateDir, StoredSession, Within};
 use crate::summary::SessionSummary;
-use crate::transcript::{Transcript, counted, formatted};
+use crate::transcript::{Transcript, counted, formatted_time};
 use crate::verify::{Verified, verify_session, verify_with_progress};
 use crate::walk::ReadError;
 
@@ -186,7 +186,7 @@ fn write_list(
     for session in sessions {
         let started = session
             .started_ms
-            .and_then(|ms| formatted(ms, &view.zone, "%Y-%m-%d %H:%M"))
+            .and_then(|ms| formatted_time(ms, &view.zone, "%Y-%m-%d %H:%M"))
             .unwrap_or_else(|| "-".to_owned());
         let age = session.last_ms.or(session.started_ms);
         let prompt = session.about().unwrap_or("-");

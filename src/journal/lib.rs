@@ -40,4 +40,5 @@ pub use session_state::{SessionState, has_begun, last_change, owner};
 pub use state::{StateDir, new_session_id};
 pub use store::{FileJournal, Folded};
 pub use summary::SessionSummary;
+pub use transcript::formatted_time;
 pub use verify::{Problem, Verified, verify_session};

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::lock;
 use crate::segments::{ACTIVE, closed_name};
-use crate::transcript::{counted, formatted};
+use crate::transcript::{counted, formatted_time};
 use crate::verify::Problem;
 
 /// Time of the last write to the active journal file in `dir`, from the file system. `None` if the
@@ -122,7 +122,7 @@ impl SessionState {
             SessionState::Running { .. } => "running".to_owned(),
             SessionState::Waiting { .. } => "waiting for an answer".to_owned(),
             SessionState::Parked { next_try_ms, .. } => {
-                let until = next_try_ms.and_then(|at| formatted(at, zone, "%m-%d %H:%M"));
+                let until = next_try_ms.and_then(|at| formatted_time(at, zone, "%m-%d %H:%M"));
                 until.map_or_else(|| "parked".to_owned(), |until| format!("parked until {until}"))
             }
             SessionState::Killed { .. } => "killed, can be resumed".to_owned(),
@@ -155,7 +155,8 @@ impl SessionState {
                 format!("waiting for an answer ({owner}): {question}")
             }
             SessionState::Parked { cause, next_try_ms, owner } => {
-                let until = next_try_ms.and_then(|at| formatted(at, zone, "%Y-%m-%d %H:%M:%S"));
+                let until =
+                    next_try_ms.and_then(|at| formatted_time(at, zone, "%Y-%m-%d %H:%M:%S"));
                 let until = until.as_deref().unwrap_or("its user looks");
                 let owner = owner.as_ref().map_or_else(String::new, |owner| format!(" ({owner})"));
                 format!("parked until {until}{owner}: {cause}")
@@ -184,7 +185,7 @@ pub(crate) fn session_state(dir: &Path, replayed: &Replayed, zone: &TimeZone) ->
         return state.long(zone);
     }
     let since = |begun: &StartedCall| {
-        formatted(begun.started_ms, zone, ", started at %H:%M:%S").unwrap_or_default()
+        formatted_time(begun.started_ms, zone, ", started at %H:%M:%S").unwrap_or_default()
     };
     let lost: Vec<String> = lost
         .iter()

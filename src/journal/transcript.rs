@@ -79,12 +79,12 @@ impl<'a> Transcript<'a> {
 /// Formats a time in milliseconds since 1970 as time of day in `zone`: `21:56:52`. `--:--:--` if
 /// `ms` is no valid time.
 fn clock(ms: u64, zone: &TimeZone) -> String {
-    formatted(ms, zone, "%H:%M:%S").unwrap_or_else(|| "--:--:--".to_owned())
+    formatted_time(ms, zone, "%H:%M:%S").unwrap_or_else(|| "--:--:--".to_owned())
 }
 
 /// Formats a time in milliseconds since 1970 in `zone`, with a `strftime` format. `None` if `ms` is
 /// no valid time.
-pub(crate) fn formatted(ms: u64, zone: &TimeZone, format: &str) -> Option<String> {
+pub fn formatted_time(ms: u64, zone: &TimeZone, format: &str) -> Option<String> {
     let time = Timestamp::from_millisecond(i64::try_from(ms).ok()?).ok()?;
     Some(time.to_zoned(zone.clone()).strftime(format).to_string())
 }

@@ -186,8 +186,8 @@ fn command_class(case: &JudgedAction<'_>) -> Classified {
         let reason = Some(format!("`{}` needs the network", printable(program)));
         return Classified { class: EffectClass::NetworkCommand, reason };
     }
-    if let Some(reason) = irreversible(case, &hazards) {
-        let reason = Some(format!("{}, which cannot be undone", printable(&reason)));
+    if let Some(reason) = destruction(case, &hazards) {
+        let reason = Some(printable(&reason));
         return Classified { class: EffectClass::Destruction, reason };
     }
     // A program that runs what the project configures must not do so where it can write.
@@ -199,11 +199,11 @@ fn command_class(case: &JudgedAction<'_>) -> Classified {
     if only_files { EffectClass::FileCommand } else { EffectClass::Command }.into()
 }
 
-/// Reason why the commands destroy what cannot be restored. `None` if they are not known to.
+/// Reason why the commands are [`EffectClass::Destruction`]; `None` if they are not known to delete,
+/// overwrite or discard.
 ///
-/// A checkpoint of the workspace makes some of this reversible: the named paths that it covers are
-/// then no reason. This is the only place that has to ask it.
-fn irreversible(case: &JudgedAction<'_>, hazards: &[Hazard]) -> Option<String> {
+/// A checkpoint does not change this: it can leave files out, and a restore keeps some.
+fn destruction(case: &JudgedAction<'_>, hazards: &[Hazard]) -> Option<String> {
     let destroys = hazards.iter().find_map(|hazard| match hazard {
         Hazard::Destroys(why) => Some(why.clone()),
         Hazard::Network(_) => None,

@@ -26,7 +26,6 @@ use crate::environment;
 use crate::guard::{Exemptions, Guard, LateFindings};
 use crate::helper::HelperShape;
 use crate::helper_output::MaskedPrefix;
-
 use crate::init;
 use crate::mask::Mask;
 use crate::memory;

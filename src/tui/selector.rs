@@ -27,7 +27,7 @@ pub(super) enum SelectorKind {
     Inline,
     /// Prompts to which the user can return.
     Rewind,
-    /// What returns to the state before the prompt with this number.
+    /// Parts of the session that can return to their state before the prompt with this number.
     RewindExtent(usize),
 }
 

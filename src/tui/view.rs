@@ -34,8 +34,8 @@ use tree::SubagentTree;
 /// kept before the start is dropped.
 const THOUGHT_BYTES_MAX: usize = 2 << 10;
 
-/// Notice above the prompt about a provider that does not answer, or a checkpoint. Times are counted from the start
-/// of the UI.
+/// Notice above the prompt about a provider that does not answer, or a checkpoint. Times are counted
+/// from the start of the UI.
 #[derive(Debug, Clone, PartialEq)]
 enum Banner {
     /// The provider is unavailable. `until`: time of the next attempt; `patience`: remaining

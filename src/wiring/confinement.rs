@@ -1,6 +1,6 @@
 //! Sandbox of a session: probing, requirements and messages.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use posse_actors::event::SandboxTier;
@@ -71,7 +71,7 @@ pub(crate) fn unconfined(secrets: Vec<SecretString>) -> Result<Sandbox, Failure>
 }
 
 /// Sandbox tier of commands under these settings, found by a trial whose result is stored. Fails as
-/// [`forced_backend`] does.
+/// [`probe_request`] does.
 pub(crate) fn tier(
     dirs: &Dirs,
     settings: &Settings,
@@ -80,8 +80,7 @@ pub(crate) fn tier(
     if settings.sandbox.mode == "off" {
         return Ok(SandboxTier::None);
     }
-    let strongest = || ProbeRequest::Strongest { kept_in: Some(dirs.state.clone()) };
-    let wanted = forced_backend(environment)?.map_or_else(strongest, ProbeRequest::Exactly);
+    let wanted = probe_request(environment, Some(&dirs.state))?;
     Ok(unconfined(Vec::new())?.confined(wanted, Surroundings::default()).tier())
 }
 
@@ -89,17 +88,21 @@ fn wanted(setup: &Setup<'_>) -> Result<ProbeRequest, Failure> {
     if setup.settings.sandbox.mode == "off" {
         return Ok(ProbeRequest::Exactly(Backend::Nothing));
     }
-    let forced = forced_backend(setup.environment)?;
-    let strongest = || ProbeRequest::Strongest { kept_in: Some(setup.dirs.state.clone()) };
-    Ok(forced.map_or_else(strongest, ProbeRequest::Exactly))
+    probe_request(setup.environment, Some(&setup.dirs.state))
 }
 
-/// Returns the backend that [`BACKEND`] selects; `None` if the variable is not set. Fails if it names
-/// no backend.
-pub(crate) fn forced_backend(environment: &Environment) -> Result<Option<Backend>, Failure> {
-    let Some(name) = environment.get(BACKEND) else { return Ok(None) };
+/// Returns the request for the backend that [`BACKEND`] selects or, if the variable is not set, for
+/// the strongest one, whose result is stored in the folder `kept_in`. Fails if the variable names no
+/// backend.
+pub(crate) fn probe_request(
+    environment: &Environment,
+    kept_in: Option<&Path>,
+) -> Result<ProbeRequest, Failure> {
+    let Some(name) = environment.get(BACKEND) else {
+        return Ok(ProbeRequest::Strongest { kept_in: kept_in.map(Path::to_owned) });
+    };
     let backend = Backend::ALL.into_iter().find(|backend| backend.as_str() == name);
-    backend.map(Some).ok_or_else(|| {
+    backend.map(ProbeRequest::Exactly).ok_or_else(|| {
         let names: Vec<&str> = Backend::ALL.iter().map(|backend| backend.as_str()).collect();
         let what = format!("{BACKEND}: there is no {name:?}");
         Failure::new(ErrorCode::SandboxBackendUnknown, Exit::Usage, what)

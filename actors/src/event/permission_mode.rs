@@ -15,8 +15,8 @@ pub enum PermissionMode {
     Ask,
     /// Changes of files in the workspace need no permission request.
     Edits,
-    /// Nothing that stays inside the full sandbox needs a permission request, except destruction
-    /// that cannot be undone.
+    /// Nothing that stays inside the full sandbox needs a permission request, except commands
+    /// that are known to delete or overwrite files, or to discard work of git.
     Auto,
     /// Only what rules and grants allow; everything else is denied, and nothing is asked.
     Locked,

@@ -12,7 +12,7 @@ use crate::export::safe::{html, html_line, rendered};
 use crate::export::story::{
     CallOutcome, EntryContent, Story, StoryCall, StoryEntry, StoryQuestion, duration, tokens,
 };
-use crate::transcript::{counted, formatted};
+use crate::transcript::{counted, formatted_time};
 
 const STYLE: &str = include_str!("html/style.css");
 /// Maximum characters of the prompt in the page title. A longer prompt is cut there, and `…` is
@@ -227,9 +227,9 @@ fn write_images(images: usize, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn date(ms: u64, zone: &TimeZone) -> String {
-    formatted(ms, zone, "%Y-%m-%d").unwrap_or_default()
+    formatted_time(ms, zone, "%Y-%m-%d").unwrap_or_default()
 }
 
 fn time(ms: u64, zone: &TimeZone) -> String {
-    format!("<time>{}</time>", formatted(ms, zone, "%H:%M:%S").unwrap_or_default())
+    format!("<time>{}</time>", formatted_time(ms, zone, "%H:%M:%S").unwrap_or_default())
 }

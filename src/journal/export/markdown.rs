@@ -10,7 +10,7 @@ use jiff::tz::TimeZone;
 
 use crate::export::safe::{clean, code, escaped, fenced, markdown};
 use crate::export::story::{EntryContent, Story, StoryCall, StoryEntry, tokens};
-use crate::transcript::{counted, formatted};
+use crate::transcript::{counted, formatted_time};
 
 /// Writes `story` as a whole Markdown document. Times are in `zone`.
 pub(super) fn write(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {
@@ -130,5 +130,5 @@ fn quoted(text: &str) -> String {
 /// Formats a time in milliseconds since 1970 as date and time in `zone`: `2026-11-21 21:56:52`. `?`
 /// if `ms` is no valid time.
 pub(super) fn local_time(ms: u64, zone: &TimeZone) -> String {
-    formatted(ms, zone, "%Y-%m-%d %H:%M:%S").unwrap_or_else(|| "?".to_owned())
+    formatted_time(ms, zone, "%Y-%m-%d %H:%M:%S").unwrap_or_else(|| "?".to_owned())
 }

@@ -55,7 +55,7 @@ struct ReplacedFile {
     is_below: bool,
 }
 
-/// What `command` may replace, as its words name it.
+/// Files that `command` may replace, as its words name them.
 fn names(command: &SimpleCommand) -> Vec<ReplacedFile> {
     let whole = |name: &str| ReplacedFile { name: name.to_owned(), is_below: false };
     let truncates = |operator: &str| matches!(operator, ">" | ">|" | "&>" | ">&" | "<>");

@@ -3,7 +3,7 @@
 use super::corpus::grants;
 use super::*;
 
-/// What happens to `call` in the five modes: `-` denied, `?` asked, `r` allowed in the read-only
+/// One letter for each of the five modes, for its decision about `call`: `-` denied, `?` asked, `r` allowed in the read-only
 /// profile, `w` allowed in the workspace without network, `c` allowed as configured.
 fn row(policy: &RulePolicy, tier: &SandboxTier, granted: &[Grant], call: &str) -> String {
     let action = action(call);
