@@ -597,7 +597,10 @@ async fn sandbox_support_is_probed_and_cached() {
     };
     assert_eq!(find(&helper), (Backend::Namespaces, 0));
     // Another binary needs another detection.
-    assert_eq!(find(&crippled(folder.path(), &["unshare"])), (Backend::Bubblewrap, 2));
+    // Below a private /tmp, the script does not find a posse that was built there.
+    let is_masked = ["/tmp", "/run"].iter().any(|folder| helper.starts_with(folder));
+    let expected = if is_masked { (Backend::Landlock, 3) } else { (Backend::Bubblewrap, 2) };
+    assert_eq!(find(&crippled(folder.path(), &["unshare"])), expected);
     assert_eq!(find(&crippled(folder.path(), &["landlock"])), (Backend::Nothing, 3));
     assert_eq!(find(Path::new("/bin/true")), (Backend::Nothing, 3));
 }
