@@ -11,12 +11,13 @@ use serde_json::Value;
 use crate::posse::Machine;
 
 /// Crates below `src/`, and the crates of posse that each may depend on beside the kernel.
-const CRATES: [(&str, &[&str]); 14] = [
+const CRATES: [(&str, &[&str]); 15] = [
     ("agents", &["base", "config"]),
     ("attach", &["base", "frontend"]),
     ("base", &[]),
     ("cli", &["base"]),
     ("config", &["base"]),
+    ("egress", &[]),
     ("front", &["base", "cli", "frontend", "images"]),
     ("frontend", &["base"]),
     ("images", &["base"]),
