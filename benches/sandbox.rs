@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use posse::sandbox::{
     Backend, Directory, Exit, ProbeRequest, Sandbox, Spawn, Surroundings, Update,
 };
-use posse_actors::ports::Confinement;
+use posse_actors::ports::{Confinement, NetworkAccess};
 
 const RUNS: usize = 200;
 /// Bytes of memory that this process occupies.
@@ -147,7 +147,7 @@ fn spawn(place: &Path) -> Spawn {
         confinement: Confinement {
             profile: "workspace-write".to_owned(),
             writable_roots: vec![work.display().to_string()],
-            network: false,
+            network: NetworkAccess::Denied,
         },
         timeout: Duration::from_mins(1),
         scratch: place.join("state/tmp"),

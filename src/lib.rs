@@ -12,10 +12,12 @@ pub use posse_config as config;
 
 pub use posse_agents as agents;
 pub use posse_attach as attach;
+pub use posse_egress as egress;
 pub mod grants;
 pub mod hooks;
 pub use posse_journal as journal;
 pub mod models;
+mod network;
 pub use posse_permission as permission;
 pub mod project;
 pub use posse_base::protected;

@@ -21,8 +21,8 @@ use crate::event::{
 };
 use crate::mailbox::{HandlerResult, Report, StartResult, SupervisedRef, answer};
 use crate::ports::{
-    Action, AnswerSource, Clock, Operation, PermissionQuestion, Policy, Situation, ToolAnnotations,
-    Verdict,
+    Action, AnswerSource, Clock, NetworkAccess, Operation, PermissionQuestion, Policy, Situation,
+    ToolAnnotations, Verdict,
 };
 use crate::testing_seam::FailPoints;
 use crate::transcript_writer::Transcript;
@@ -468,8 +468,11 @@ fn reason_of(ask: &ApprovalRequest, tier: &SandboxTier) -> String {
     let is_confined = matches!(tier, SandboxTier::Full | SandboxTier::Reduced)
         && ask.question.confinement.profile != "off";
     match (is_command && is_confined, ask.question.confinement.network) {
-        (true, true) => format!("{reason}; the network is open for it"),
-        (true, false) => format!("{reason}; it has no network"),
+        (true, NetworkAccess::Host) => format!("{reason}; the network is open for it"),
+        (true, NetworkAccess::Domains) => {
+            format!("{reason}; its network is decided by domain")
+        }
+        (true, NetworkAccess::Denied) => format!("{reason}; it has no network"),
         (false, _) => reason,
     }
 }

@@ -26,7 +26,9 @@ pub use isolated_workspace::{IsolatedWorkspace, IsolatedWorkspaces};
 pub use journal::{
     Committed, Journal, JournalBatch, JournalDone, JournalError, JournalStore, OpenedJournal,
 };
-pub use policy::{AnswerSource, Confinement, PermissionQuestion, Policy, Situation, Verdict};
+pub use policy::{
+    AnswerSource, Confinement, NetworkAccess, PermissionQuestion, Policy, Situation, Verdict,
+};
 pub use provider::{
     Abilities, Completion, Delta, DeltaSender, Fallback, Provider, ProviderError, ProviderInfo,
     Request, Thinking, TokenCount,

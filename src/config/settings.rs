@@ -76,6 +76,8 @@ pub struct Settings {
     pub streaming: bool,
     /// `sandbox`: confinement of commands.
     pub sandbox: SandboxSettings,
+    /// Settings of the network by domain (`network`).
+    pub network: NetworkSettings,
     /// `multimodal.maxImageBytes`: maximum size of an image file that is sent, in bytes.
     pub image_bytes_max: u64,
     /// `multimodal.detail`: detail level of images: `auto`, `low` or `high`.
@@ -162,8 +164,8 @@ pub struct RetrySettings {
 pub struct SandboxSettings {
     /// `mode`: `off`, `read-only` or `workspace-write`.
     pub mode: String,
-    /// `network`: network access of commands. `inherit`: yes; `deny`: no; `auto`: only if a user
-    /// can be asked for permission.
+    /// `network`: network access of commands. `inherit`: yes; `deny`: no; `ask`: by domain; `auto`:
+    /// only if a user can be asked for permission.
     pub network: String,
     /// `readSecrets`: absolute paths of secret files that tools and commands may read although
     /// their names are those of secrets.
@@ -172,6 +174,18 @@ pub struct SandboxSettings {
     pub required: bool,
     /// `writableRoots`: absolute paths of additional folders that commands may write.
     pub writable_roots: Vec<PathBuf>,
+}
+
+/// Settings of the network by domain (`network`).
+#[derive(Debug, Clone)]
+pub struct NetworkSettings {
+    /// `allowedDomains`: domains that commands reach, as written.
+    pub allowed_domains: Vec<String>,
+    /// `blockedDomains`: domains that they do not reach, as written.
+    pub blocked_domains: Vec<String>,
+    /// `uploadLimitBytes`: bytes that a session sends to a domain before more is asked about. 0: no
+    /// limit.
+    pub upload_bytes_max: u64,
 }
 
 /// Settings of stored grants (`persistentGrants`).
@@ -448,6 +462,11 @@ impl Settings {
             turns_max: layers.read("maxTurns"),
             // Set by `load_with`, which knows the layers.
             subagent_model: None,
+            network: NetworkSettings {
+                allowed_domains: layers.read("network.allowedDomains"),
+                blocked_domains: layers.read("network.blockedDomains"),
+                upload_bytes_max: layers.read("network.uploadLimitBytes"),
+            },
             workspace_roots,
             delivery: delivery(layers),
             ui: ui(layers),

@@ -493,7 +493,8 @@ fn trusted_project_only_narrows() {
             .project(format!("{{ \"sandbox\": {{ \"network\": \"{theirs}\" }} }}"));
         place.load_with(|sources| sources.trust_project = true).unwrap().settings.sandbox.network
     };
-    assert_eq!(["inherit", "auto", "deny"].map(network), ["auto", "auto", "deny"]);
+    let stricter = ["inherit", "ask", "auto", "deny"].map(network);
+    assert_eq!(stricter, ["auto", "auto", "auto", "deny"]);
 
     let own = r#"{ "tool": "bash", "match": { "commandPrefix": "ls" }, "decision": "allow" }"#;
     let rules = |theirs: &str| {

@@ -20,8 +20,8 @@ use std::path::Path;
 
 use posse_actors::event::{Grant, SandboxTier, Scope};
 use posse_actors::ports::{
-    Access, Action, AnswerSource, CommandPath, Confinement, Operation, PermissionQuestion, Policy,
-    Situation, Verdict,
+    Access, Action, AnswerSource, CommandPath, Confinement, NetworkAccess, Operation,
+    PermissionQuestion, Policy, Situation, Verdict,
 };
 use posse_base::failure::{Failure, printable};
 use posse_base::secrets::is_secret;
@@ -162,6 +162,9 @@ pub enum NetworkMode {
     /// ([`AnswerSource::Human`]).
     #[default]
     WithHuman,
+    /// Commands reach domains that are decided one by one, on the full tier. On other tiers they
+    /// have network access if a person answers permission requests.
+    Domains,
     /// Commands have no network access, even if a person answers permission requests.
     Deny,
     /// Commands always have network access.
@@ -169,13 +172,26 @@ pub enum NetworkMode {
 }
 
 impl NetworkMode {
-    /// Parses `auto`, `deny` and `inherit`. `None` for any other text.
+    /// Parses `auto`, `ask`, `deny` and `inherit`. `None` for any other text.
     pub fn named(name: &str) -> Option<NetworkMode> {
         match name {
             "auto" => Some(NetworkMode::WithHuman),
+            "ask" => Some(NetworkMode::Domains),
             "deny" => Some(NetworkMode::Deny),
             "inherit" => Some(NetworkMode::Inherit),
             _ => None,
+        }
+    }
+
+    /// Network access of a command that is not confined to reading.
+    pub fn access(self, asking: AnswerSource, tier: &SandboxTier) -> NetworkAccess {
+        let is_person = asking == AnswerSource::Human;
+        match self {
+            NetworkMode::Deny => NetworkAccess::Denied,
+            NetworkMode::Inherit => NetworkAccess::Host,
+            NetworkMode::Domains if *tier == SandboxTier::Full => NetworkAccess::Domains,
+            NetworkMode::WithHuman | NetworkMode::Domains if is_person => NetworkAccess::Host,
+            NetworkMode::WithHuman | NetworkMode::Domains => NetworkAccess::Denied,
         }
     }
 }
@@ -556,11 +572,7 @@ impl RulePolicy {
         Confinement {
             profile: self.settings.sandbox.name().into(),
             writable_roots: if writable { self.settings.roots.clone() } else { Vec::new() },
-            network: match self.settings.network {
-                NetworkMode::WithHuman => situation.asking == AnswerSource::Human,
-                NetworkMode::Deny => false,
-                NetworkMode::Inherit => true,
-            },
+            network: self.settings.network.access(situation.asking, situation.tier),
         }
     }
 }
@@ -570,7 +582,7 @@ fn reading_confinement() -> Confinement {
     Confinement {
         profile: SandboxMode::ReadOnly.name().into(),
         writable_roots: Vec::new(),
-        network: false,
+        network: NetworkAccess::Denied,
     }
 }
 

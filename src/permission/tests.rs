@@ -390,7 +390,7 @@ fn sandbox_follows_the_settings() {
         let expected = Confinement {
             profile: sandbox.name().into(),
             writable_roots: writable.to_vec(),
-            network: reaches,
+            network: if reaches { NetworkAccess::Host } else { NetworkAccess::Denied },
         };
         assert_eq!(confinement(sandbox, network, asking), expected);
     }

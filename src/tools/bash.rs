@@ -3,6 +3,7 @@
 //! A non-zero exit code is not a tool error: the model reads the output and the code.
 
 mod background;
+mod connections;
 mod foreground;
 pub mod links;
 mod network;

@@ -29,6 +29,7 @@ use crate::frontend::remote_session::SessionServer;
 use crate::hex::hex;
 use crate::hooks::{self, Masking};
 use crate::journal::{self, FileJournal, MemoryJournal, StateDir};
+use crate::network;
 use crate::permission::{
     NetworkMode, PolicySettings, RulePolicy, SandboxMode, command_paths, command_programs,
     dry_run_policy,
@@ -230,6 +231,9 @@ impl ConfinedWorkspace {
         env.written = sandbox.written();
         let home = setup.environment.get("HOME").map(str::to_owned);
         env.commands = CommandReader { paths: command_paths, programs: command_programs, home };
+        let access = network::access(&setup.settings.sandbox, &tier, setup.asking);
+        let (network, variables) = (&setup.settings.network, setup.environment);
+        env.egress = network::egress(access, network, variables, setup.asking);
         env.recall = stored_output::reader(&kept.journal, StateDir::new(setup.dirs.state.clone()));
         Ok(ConfinedWorkspace { roots, tier, masking, sandbox: sandbox.into(), env: env.into() })
     }

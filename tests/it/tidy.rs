@@ -25,16 +25,17 @@ const CRATES: [(&str, &[&str]); 15] = [
     ("permission", &["base"]),
     ("provider", &["base"]),
     ("sandbox", &["base"]),
-    ("tools", &["base", "images", "sandbox"]),
+    ("tools", &["base", "egress", "images", "sandbox"]),
     ("tui", &["base", "frontend"]),
 ];
 
 /// Modules of the root package, and the modules and crates that each may use. Modules that connect
 /// others are not listed.
-const MAY_USE: [(&str, &[&str]); 8] = [
+const MAY_USE: [(&str, &[&str]); 9] = [
     ("grants", &["failure", "hex", "project", "signed_store"]),
     ("hooks", &["failure", "sandbox", "secrets"]),
     ("models", &["failure", "hex"]),
+    ("network", &["config", "egress", "failure", "permission"]),
     ("project", &[]),
     ("signed_store", &["failure", "hex"]),
     ("stored_output", &["failure", "journal", "tools"]),

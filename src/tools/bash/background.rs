@@ -13,6 +13,7 @@ use posse_sandbox::{
 };
 use tokio::sync::oneshot;
 
+use crate::bash::connections::CommandNetwork;
 use crate::bash::{refused, report};
 use crate::jobs::{Job, JobExit, NewJob, begun};
 use crate::{ToolEnvironment, spill};
@@ -65,7 +66,9 @@ pub(super) async fn start(
     let mut known = UntilKnown(Some(&job));
     let (enforced, runs) = oneshot::channel();
     let post_call = context.post_call.clone();
-    let task = tokio::spawn(attend(Arc::clone(&job), sandbox, spawn, besides, post_call, enforced));
+    let network = CommandNetwork::open(env, &sandbox, &mut spawn, context);
+    let command = AttendedCommand { sandbox, spawn, besides, network };
+    let task = tokio::spawn(attend(Arc::clone(&job), command, post_call, enforced));
     job.runs_in(task.abort_handle());
     let runs = runs.await;
     known.0 = None;
@@ -81,16 +84,23 @@ pub(super) async fn start(
     output
 }
 
+/// Command of a background job.
+struct AttendedCommand {
+    sandbox: Arc<Sandbox>,
+    spawn: Spawn,
+    besides: Exemptions,
+    network: CommandNetwork,
+}
+
 /// Runs the command to its end, records its sandbox tier, start, output and end, and signals
 /// `enforced` when the command runs. Returns an error only if the command did not start.
 async fn attend(
     job: Arc<Job>,
-    sandbox: Arc<Sandbox>,
-    spawn: Spawn,
-    besides: Exemptions,
+    command: AttendedCommand,
     post_call: PostCallSink,
     enforced: oneshot::Sender<()>,
 ) -> Result<(), RunError> {
+    let AttendedCommand { sandbox, spawn, besides, mut network } = command;
     let mut enforced = Some(enforced);
     let call_id = job.id.clone();
     let watch = |update| {
@@ -108,20 +118,22 @@ async fn attend(
         }
     };
     let late = Some(report::late_findings(post_call.clone()));
-    let ran = sandbox.run_judged(spawn, besides, late, watch).await;
+    let listeners = network.listeners.take();
+    let ran = sandbox.run_judged(spawn, besides, late, listeners, watch).await;
+    let refused = network.finish().await;
     match ran {
         Err(error) if enforced.is_some() => Err(error),
         ran => {
-            end(&job, ran);
+            end(&job, ran, refused);
             Ok(())
         }
     }
 }
 
-/// Records the end of a job whose command has ended.
-pub(super) fn end(job: &Job, ran: Result<ProcessOutcome, RunError>) {
+/// Records the end of a job whose command has ended. `refused`: lines about refused connections.
+pub(super) fn end(job: &Job, ran: Result<ProcessOutcome, RunError>, refused: Vec<String>) {
     job.end(match ran {
-        Ok(outcome) => job.sum_up(&outcome, notes(&outcome)),
+        Ok(outcome) => job.sum_up(&outcome, [notes(&outcome), refused].concat()),
         Err(error) => JobExit {
             end: JobEnd::Killed,
             detail: format!("killed: {}", printable(&error.to_string())),

@@ -1,0 +1,97 @@
+//! Connections of a command by domain: its listeners, its access to the proxy of the session, and
+//! the events about them.
+
+use std::sync::Arc;
+
+use posse_actors::event::{Event, SandboxTier};
+use posse_actors::ports::{NetworkAccess, PostCallMessage, RunContext};
+use posse_base::failure::printable;
+use posse_egress::{
+    CommandListeners, ConnectionApprover, ConnectionOutcome, ConnectionRecord, Egress, EgressLease,
+    NobodyApproves, PROXY_PORT, proxy_environment,
+};
+use posse_sandbox::{ListenerReceiver, ListenerRequest, Sandbox, Spawn, request_listeners};
+
+use crate::ToolEnvironment;
+
+/// Note for the model and the user about a command that could connect to nothing, although no
+/// connection was refused.
+pub(super) const PROXY_ALONE: &str = "this command reaches the network through the proxy in HTTP_PROXY and HTTPS_PROXY alone (HTTP \
+     and SOCKS5 at 127.0.0.1:61080); programs that ignore these variables reach nothing, and names \
+     are not looked up outside the proxy. git over ssh: use https, or, if the user lists the host \
+     with port 22, GIT_SSH_COMMAND='ssh -o ProxyCommand=\"nc -X 5 -x 127.0.0.1:61080 %h %p\"'";
+
+/// Network of a command by domain.
+pub(super) struct CommandNetwork {
+    pub(super) listeners: Option<ListenerRequest>,
+    lease: Option<EgressLease>,
+}
+
+impl CommandNetwork {
+    /// Connects the command of `spawn` with the proxy of the session and adds the variables that
+    /// make programs use it. Does nothing if the command has no network by domain.
+    pub(super) fn open(
+        env: &ToolEnvironment,
+        sandbox: &Sandbox,
+        spawn: &mut Spawn,
+        context: &RunContext,
+    ) -> CommandNetwork {
+        let closed = CommandNetwork { listeners: None, lease: None };
+        let confinement = &spawn.confinement;
+        let is_by_domain = confinement.network == NetworkAccess::Domains
+            && confinement.profile != "off"
+            && sandbox.tier() == SandboxTier::Full;
+        let Some(egress) = env.egress.as_ref().filter(|_| is_by_domain) else { return closed };
+        let mut ports = egress.loopback_ports();
+        ports.retain(|port| *port != PROXY_PORT);
+        ports.insert(0, PROXY_PORT);
+        let (listeners, receiver) = match request_listeners(ports) {
+            Ok(made) => made,
+            Err(error) => {
+                tracing::warn!(%error, "a command gets no proxy");
+                return closed;
+            }
+        };
+        let variables = proxy_environment().into_iter();
+        spawn.environment.extend(variables.map(|(name, value)| (name.into(), value.into())));
+        let lease = serve(egress, receiver, context);
+        CommandNetwork { listeners: Some(listeners), lease: Some(lease) }
+    }
+
+    /// True if the command has network by domain.
+    pub(super) fn is_open(&self) -> bool {
+        self.lease.is_some()
+    }
+
+    /// Cuts the connections of the command, which has ended, and returns a line for each
+    /// destination that was refused.
+    pub(super) async fn finish(self) -> Vec<String> {
+        let Some(lease) = self.lease else { return Vec::new() };
+        let lines = lease.finish().await;
+        lines.iter().map(|line| format!("network: {}", printable(line))).collect()
+    }
+}
+
+fn serve(egress: &Egress, receiver: ListenerReceiver, context: &RunContext) -> EgressLease {
+    let listeners = async move {
+        let mut found = receiver.receive().await?;
+        let at = found.iter().position(|(port, _)| *port == PROXY_PORT);
+        let at = at.ok_or_else(|| std::io::Error::other("the proxy has no listener"))?;
+        let (_, proxy) = found.swap_remove(at);
+        Ok(CommandListeners { proxy, forwards: found })
+    };
+    let (call_id, post_call) = (context.call.call_id.clone(), context.post_call.clone());
+    let observer = move |record: ConnectionRecord| {
+        let ConnectionRecord { host, port, outcome, sent, received, connections } = record;
+        let refused = match outcome {
+            ConnectionOutcome::Connected => None,
+            ConnectionOutcome::Refused(reason) => Some(reason),
+        };
+        let call_id = call_id.clone();
+        let event =
+            Event::NetworkConnection { call_id, host, port, refused, sent, received, connections };
+        post_call.send(PostCallMessage::Fact(Box::new(event)));
+    };
+    let approver: Arc<dyn ConnectionApprover> = Arc::new(NobodyApproves);
+    egress.serve(Box::pin(listeners), approver, Arc::new(observer))
+}

@@ -1,0 +1,313 @@
+//! Network of commands by domain: what a command reaches through the proxy, and that nothing else
+//! is reached.
+
+#![expect(clippy::disallowed_types, reason = "controls are processes outside of the sandbox")]
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, UdpSocket};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use serde_json::{Value, json};
+
+use crate::model_server::{ModelServer, calls, runs, says};
+use crate::posse::{FinishedRun, Machine, RunningPosse};
+
+const ATTEMPTS: &str = include_str!("network_by_domain/attempts.py");
+
+/// Mechanisms of the full tier.
+const FULL: [&str; 2] = ["namespaces", "bubblewrap"];
+
+fn answer(mut stream: impl Read + Write) {
+    let mut head = [0; 1024];
+    stream.read(&mut head).ok();
+    let body = "you reached it";
+    let length = body.len();
+    write!(
+        stream,
+        "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    )
+    .ok();
+}
+
+/// HTTP server on all addresses of this machine. Returns its port and the number of connections.
+fn http_server() -> (u16, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("[::]:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let count: Arc<AtomicUsize> = Arc::default();
+    let seen = Arc::clone(&count);
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            seen.fetch_add(1, Ordering::SeqCst);
+            thread::spawn(move || answer(stream));
+        }
+    });
+    (port, count)
+}
+
+/// Services of this machine that no command may reach, and a server that is listed.
+struct HostServices {
+    tcp: u16,
+    udp: u16,
+    listed: u16,
+    count: Arc<AtomicUsize>,
+    folder: tempfile::TempDir,
+    name: String,
+    _datagrams: Vec<UnixDatagram>,
+}
+
+impl HostServices {
+    fn start() -> HostServices {
+        let (tcp, count) = http_server();
+        let (listed, _) = http_server();
+        let udp = UdpSocket::bind("[::]:0").unwrap();
+        let port = udp.local_addr().unwrap().port();
+        let seen = Arc::clone(&count);
+        thread::spawn(move || {
+            let mut bytes = [0; 512];
+            while let Ok((_, from)) = udp.recv_from(&mut bytes) {
+                seen.fetch_add(1, Ordering::SeqCst);
+                udp.send_to(b"you reached it", from).ok();
+            }
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let name = format!("posse-test-{}-{tcp}", std::process::id());
+        let address = |end: &str| UnixAddress::from_abstract_name(format!("{name}{end}")).unwrap();
+        let listeners =
+            [UnixListener::bind(&path), UnixListener::bind_addr(&address(""))].map(Result::unwrap);
+        for listener in listeners {
+            let seen = Arc::clone(&count);
+            thread::spawn(move || {
+                for stream in listener.incoming().flatten() {
+                    seen.fetch_add(1, Ordering::SeqCst);
+                    answer(stream);
+                }
+            });
+        }
+        let datagrams = vec![
+            UnixDatagram::bind(folder.path().join("socket.dgram")).unwrap(),
+            UnixDatagram::bind_addr(&address("dgram")).unwrap(),
+        ];
+        HostServices { tcp, udp: port, listed, count, folder, name, _datagrams: datagrams }
+    }
+
+    fn arguments(&self, mode: &str) -> Vec<String> {
+        let path = self.folder.path().join("socket").display().to_string();
+        let ports = [self.tcp, self.udp, self.listed].map(|port| port.to_string());
+        [&ports[..], &[path, self.name.clone(), mode.to_owned()]].concat()
+    }
+}
+
+/// A machine whose commands reach `listed` at `ok.example` and at its own port. `rebound.example`
+/// is listed and leads to `inside`, which is not.
+fn machine(server: &ModelServer, listed: u16, inside: u16) -> Machine {
+    let allowed = json!([
+        "ok.example",
+        "rebound.example",
+        format!("127.0.0.1:{listed}"),
+        format!("rebound.example:{inside}"),
+    ]);
+    let network = json!({"allowedDomains": allowed, "blockedDomains": ["bad.example"]});
+    Machine::configured(server, &json!({"network": network}), &json!({}))
+}
+
+fn run(machine: &Machine, backend: &str, names: &str, args: &[&str]) -> (FinishedRun, Vec<Value>) {
+    let mut command = machine.command(&[&["run", "--output-format", "stream-json"], args].concat());
+    command.env("POSSE_SANDBOX_BACKEND", backend).env("POSSE_NETWORK_NAMES", names);
+    let ended = RunningPosse::start(command).end();
+    let events = ended.events();
+    (ended, events)
+}
+
+fn rows(text: &str) -> Vec<(String, String)> {
+    let rows = text.lines().filter_map(|line| line.split_once('\t'));
+    rows.map(|(name, said)| (name.to_owned(), said.to_owned())).collect()
+}
+
+#[test]
+fn no_way_leads_out_but_to_listed_domains() {
+    let services = HostServices::start();
+    let script = |folder: &Path| -> PathBuf { folder.join("attempts.py") };
+    let control = script(services.folder.path());
+    std::fs::write(&control, ATTEMPTS).unwrap();
+    let plain = Command::new("python3").arg(&control).args(services.arguments("control")).output();
+    let controls = rows(&String::from_utf8(plain.unwrap().stdout).unwrap());
+    let reached = |rows: &[(String, String)], name: &str| {
+        rows.iter().any(|(row, said)| row == name && said == "reached")
+    };
+    // Without the sandbox the direct attempts arrive, so each of them is one. Some need rights or
+    // parts of the kernel that a machine may lack.
+    let optional = ["mptcp", "fast open", "tcp bound to a device", "udp broadcast on loopback"];
+    let rare = ["raw", "packet", "sequence", "own user", "decimal", "hexadecimal"];
+    for (name, said) in &controls {
+        let may_lack =
+            optional.contains(&name.as_str()) || rare.iter().any(|part| name.contains(part));
+        assert!(said == "reached" || may_lack, "{name}: {said}");
+    }
+    assert!(services.count.load(Ordering::SeqCst) > 8);
+    for backend in FULL {
+        services.count.store(0, Ordering::SeqCst);
+        let line = format!("python3 attempts.py {}", services.arguments("all").join(" "));
+        let server = ModelServer::start(vec![runs(&line), says("done")]);
+        let machine = machine(&server, services.listed, services.tcp);
+        machine.write("attempts.py", ATTEMPTS);
+        let names = format!(
+            "ok.example=127.0.0.1:{},rebound.example=127.0.0.1:{}",
+            services.listed, services.tcp
+        );
+        let (ended, events) = run(&machine, backend, &names, &["--yes", "--network", "ask", "go"]);
+        ended.assert_code(0);
+        let result = &server.tool_results()[0];
+        let found = rows(result);
+        let (attempts, passes): (Vec<_>, Vec<_>) =
+            found.iter().cloned().partition(|(name, _)| !name.starts_with("control"));
+        assert!(attempts.len() >= 90, "{backend}: {} {result}", attempts.len());
+        assert!(controls.iter().all(|(name, _)| attempts.iter().any(|(row, _)| row == name)));
+        let escaped: Vec<_> = attempts.iter().filter(|(_, said)| said == "reached").collect();
+        assert!(escaped.is_empty(), "{backend}: {escaped:?}");
+        assert_eq!(services.count.load(Ordering::SeqCst), 0, "{backend}: a server was reached");
+        assert_eq!(passes.len(), 5, "{backend}: {result}");
+        assert!(passes.iter().all(|(name, _)| reached(&found, name)), "{backend}: {passes:?}");
+        let connections: Vec<&Value> =
+            events.iter().filter(|event| event["type"] == "network.connection").collect();
+        let total: u64 = connections.iter().filter_map(|event| event["connections"].as_u64()).sum();
+        assert!(total > 10_000 && connections.len() < 600, "{total} {}", connections.len());
+        let enforced = events.iter().find(|event| event["type"] == "sandbox.enforced").unwrap();
+        assert_eq!(enforced["report"]["network"], "domains", "{enforced}");
+    }
+}
+
+#[test]
+fn programs_reach_listed_domains_and_are_told_about_others() {
+    let (listed, count) = http_server();
+    let names = format!("ok.example=127.0.0.1:{listed},bad.example=127.0.0.1:{listed}");
+    for backend in FULL {
+        let command = format!(
+            "curl -sS http://ok.example/; curl -sS http://127.0.0.1:{listed}/; echo
+             curl -sS -o /dev/null -w '%{{http_code}}\\n' http://other.example/
+             curl -sS https://bad.example/; env -u http_proxy -u HTTP_PROXY -u all_proxy -u ALL_PROXY curl -sS http://ok.example/; exit 5"
+        );
+        let server = ModelServer::start(vec![runs(&command), says("done")]);
+        let machine = machine(&server, listed, 1);
+        let before = count.load(Ordering::SeqCst);
+        let (ended, events) = run(&machine, backend, &names, &["--yes", "--network", "ask", "go"]);
+        ended.assert_code(0);
+        assert!(ended.stderr.contains("network by domain"), "{}", ended.stderr);
+        let result = &server.tool_results()[0];
+        assert!(result.contains("you reached ityou reached it\n403\n"), "{result}");
+        assert!(
+            result.contains("network: other.example:80: it is not in network.allowedDomains"),
+            "{result}"
+        );
+        assert!(result.contains("bad.example:443: the user blocked it"), "{result}");
+        assert_eq!(count.load(Ordering::SeqCst), before + 2, "{backend}");
+        let connection = |host: &str| {
+            let mut found = events.iter().filter(|event| event["type"] == "network.connection");
+            found
+                .find(|event| event["host"] == host)
+                .unwrap_or_else(|| panic!("{host}: {events:?}"))
+        };
+        let made = connection("ok.example");
+        assert_eq!((&made["port"], &made["connections"]), (&json!(80), &json!(1)));
+        assert!(made["sent"].as_u64() > Some(20) && made["received"].as_u64() > Some(20), "{made}");
+        assert!(made.get("refused").is_none_or(Value::is_null), "{made}");
+        assert!(
+            connection("other.example")["refused"].as_str().unwrap().contains("allowedDomains")
+        );
+        assert_eq!(
+            made["callId"],
+            events.iter().find(|event| event["type"] == "tool.started").unwrap()["callId"]
+        );
+    }
+}
+
+#[test]
+fn listed_domains_are_closed_without_a_person_unless_said() {
+    let (listed, count) = http_server();
+    let command =
+        format!("curl -sS -m 5 http://ok.example/; curl -sS -m 5 http://127.0.0.1:{listed}/");
+    let names = format!("ok.example=127.0.0.1:{listed}");
+    for (args, reaches) in [
+        (&["--yes", "go"][..], false),
+        (&["--yes", "--network", "deny", "go"], false),
+        (&["--yes", "--network", "ask", "go"], true),
+    ] {
+        let server = ModelServer::start(vec![runs(&command), says("done")]);
+        let machine = machine(&server, listed, 1);
+        count.store(0, Ordering::SeqCst);
+        run(&machine, "namespaces", &names, args).0.assert_code(0);
+        assert_eq!(count.load(Ordering::SeqCst) > 0, reaches, "{args:?}");
+    }
+    // The reduced tier has no proxy.
+    let server = ModelServer::start(vec![runs(&command), says("done")]);
+    let machine = machine(&server, listed, 1);
+    count.store(0, Ordering::SeqCst);
+    run(&machine, "landlock", &names, &["--yes", "--network", "ask", "go"]);
+    assert_eq!(count.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn commands_that_only_read_have_no_proxy() {
+    let server = ModelServer::start(vec![runs("ls -la | wc -l"), says("done")]);
+    let machine = machine(&server, 1, 1);
+    let (ended, events) = run(&machine, "namespaces", "a=127.0.0.1:1", &["--network", "ask", "go"]);
+    ended.assert_code(0);
+    let enforced = events.iter().find(|event| event["type"] == "sandbox.enforced").unwrap();
+    assert_eq!(enforced["report"]["network"], "deny", "{enforced}");
+}
+
+#[test]
+fn jobs_use_the_proxy_until_they_end() {
+    let (listed, count) = http_server();
+    let names = format!("ok.example=127.0.0.1:{listed}");
+    let command =
+        "curl -sS http://ok.example/ -o out; curl -sS http://no.example/ -o no; touch ended";
+    let job = json!({"command": command, "background": true});
+    let server = ModelServer::start(vec![
+        calls(&[("bash", job)]),
+        runs("until test -e ended; do sleep 0.05; done; cat out"),
+        says("done"),
+    ]);
+    let machine = machine(&server, listed, 1);
+    let (ended, events) = run(&machine, "namespaces", &names, &["--yes", "--network", "ask", "go"]);
+    ended.assert_code(0);
+    assert!(server.tool_results()[1].contains("you reached it"), "{events:#?}");
+    assert_eq!(count.load(Ordering::SeqCst), 1);
+    let of_job = |host: &str| {
+        events.iter().any(|event| event["type"] == "network.connection" && event["host"] == host)
+    };
+    assert!(of_job("ok.example") && of_job("no.example"), "{events:#?}");
+}
+
+#[test]
+fn invalid_entries_stop_the_start_with_their_place() {
+    let server = ModelServer::start(vec![says("done")]);
+    let wrong = json!({"network": {"allowedDomains": ["https://example.org/", "*"]}});
+    let machine = Machine::configured(&server, &wrong, &json!({}));
+    let ended = machine.posse(&["run", "go"]);
+    ended.assert_code(3);
+    assert!(
+        ended.stderr.contains("network.allowedDomains: \"*\"")
+            && ended.stderr.contains("config.json"),
+        "{}",
+        ended.stderr
+    );
+    let set = machine.posse(&["config", "edit", "network.blockedDomains", "[\"*.org\"]"]);
+    assert!(set.code != Some(0) && set.stderr.contains("*.example.org"), "{}", set.stderr);
+}
+
+#[test]
+fn a_project_cannot_open_the_network() {
+    let server = ModelServer::start(vec![says("done")]);
+    let machine = Machine::with(&server);
+    machine.write(".posse/config.json", r#"{"network": {"allowedDomains": ["evil.example"]}}"#);
+    let ended = machine.posse(&["run", "--trust-project", "go"]);
+    ended.assert_code(0);
+    assert!(ended.stderr.contains("network.allowedDomains"), "{}", ended.stderr);
+}
