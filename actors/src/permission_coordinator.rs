@@ -49,9 +49,19 @@ pub(crate) struct Args {
     pub(crate) fail: FailPoints,
 }
 
+/// Subject of a permission request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum RequestKind {
+    /// The call itself, which has not started.
+    Call,
+    /// A connection of the running call's processes to this target.
+    Connection(String),
+}
+
 /// Permission request of a call that waits for the answer.
 pub(crate) struct ApprovalRequest {
     pub(crate) id: QuestionId,
+    pub(crate) kind: RequestKind,
     pub(crate) call_id: CallId,
     pub(crate) origin: Arc<Origin>,
     pub(crate) action: Action,
@@ -445,8 +455,12 @@ impl State {
     }
 }
 
-/// The agent that the call would start, otherwise its tool.
+/// The target of a connection, or the agent that the call would start, otherwise its tool.
 fn target(ask: &ApprovalRequest) -> PermissionTarget {
+    if let RequestKind::Connection(target) = &ask.kind {
+        let (target_type, target_name) = (TargetType::Connection, target.clone());
+        return PermissionTarget { target_type, target_name };
+    }
     let agent = ask.action.operations.iter().find_map(|operation| match operation {
         Operation::Invoke { agent, .. } => Some(agent.clone()),
         Operation::Read { .. } | Operation::Write { .. } | Operation::Execute { .. } => None,

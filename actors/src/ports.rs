@@ -5,6 +5,7 @@
 
 mod action;
 mod clock;
+mod connections;
 mod grants;
 mod hook;
 mod isolated_workspace;
@@ -20,6 +21,7 @@ use futures_util::future::BoxFuture;
 
 pub use action::{Action, CommandPath, Operation, PathLink, Prepared};
 pub use clock::{Clock, Ids};
+pub use connections::{ConnectionAnswer, ConnectionAsker, ConnectionRequest};
 pub use grants::{ActiveGrants, GrantStore, GrantTime, NoGrants};
 pub use hook::{Hook, HookInvocation, HookPayload, HookReport, HookResult, HookedCall, NoHooks};
 pub use isolated_workspace::{IsolatedWorkspace, IsolatedWorkspaces};

@@ -22,7 +22,7 @@ use crate::cost::Budget;
 use crate::delegation::{ActionLog, Forget};
 use crate::event::{
     Branch, Event, Grant, JobEnd, MessageKind, Origin, PromptOverrides, RecordId, ResumedConfig,
-    SandboxTier, Scope, StartedCall, StoredRecord,
+    SandboxTier, Scope, StartedCall, StoredRecord, TargetType,
 };
 use crate::ledger::{Accounts, LOST_REPLY};
 use crate::outcome::Memories;
@@ -534,8 +534,11 @@ impl Replay {
                 self.close_question(request_id);
                 self.questions.insert(record.record, question);
             }
-            Event::PermissionGranted { request_id, grant, .. } => {
-                if let Some(question) = self.close_question(request_id) {
+            Event::PermissionGranted { request_id, grant, target, .. } => {
+                let question = self.close_question(request_id);
+                // An answer about a connection allows no call.
+                let is_of_call = target.target_type != TargetType::Connection;
+                if let Some(question) = question.filter(|_| is_of_call) {
                     let OpenQuestion { call_id, digest, .. } = question;
                     self.history.edit(&call_id, |call| call.open.approved = Some(digest));
                 }

@@ -192,6 +192,7 @@ fn secrets_in_tool_results_are_masked() {
             output,
             facts,
             post_call: posse_actors::ports::PostCallSink::new(drop),
+            connections: posse_actors::ports::ConnectionAsker::default(),
             output_bytes_max: 1000,
             room_bytes: usize::MAX,
         };

@@ -158,7 +158,7 @@ impl SandboxMode {
 /// Network access of commands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum NetworkMode {
-    /// Commands have network access if a person answers permission requests
+    /// As `Domains` if a person answers permission requests
     /// ([`AnswerSource::Human`]).
     #[default]
     WithHuman,
@@ -189,7 +189,10 @@ impl NetworkMode {
         match self {
             NetworkMode::Deny => NetworkAccess::Denied,
             NetworkMode::Inherit => NetworkAccess::Host,
-            NetworkMode::Domains if *tier == SandboxTier::Full => NetworkAccess::Domains,
+            NetworkMode::WithHuman if !is_person => NetworkAccess::Denied,
+            NetworkMode::WithHuman | NetworkMode::Domains if *tier == SandboxTier::Full => {
+                NetworkAccess::Domains
+            }
             NetworkMode::WithHuman | NetworkMode::Domains if is_person => NetworkAccess::Host,
             NetworkMode::WithHuman | NetworkMode::Domains => NetworkAccess::Denied,
         }

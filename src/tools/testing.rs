@@ -110,6 +110,7 @@ impl ToolFixture {
             output,
             facts,
             post_call: PostCallSink::new(drop),
+            connections: posse_actors::ports::ConnectionAsker::default(),
             output_bytes_max: 32 << 10,
             room_bytes: usize::MAX,
         };

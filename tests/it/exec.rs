@@ -469,6 +469,7 @@ mod tool {
                 output: output_tx,
                 facts: facts_tx,
                 post_call: PostCallSink::new(drop),
+                connections: posse_actors::ports::ConnectionAsker::default(),
                 output_bytes_max: 32 << 10,
                 room_bytes: usize::MAX,
             };

@@ -8,7 +8,7 @@ use std::net::{TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -310,4 +310,124 @@ fn a_project_cannot_open_the_network() {
     let ended = machine.posse(&["run", "--trust-project", "go"]);
     ended.assert_code(0);
     assert!(ended.stderr.contains("network.allowedDomains"), "{}", ended.stderr);
+}
+
+/// A session that a program drives as a person would.
+struct Driven {
+    running: RunningPosse,
+    stdin: ChildStdin,
+}
+
+impl Driven {
+    fn start(machine: &Machine, names: &str, args: &[&str]) -> Driven {
+        let formats = ["run", "--input-format", "stream-json", "--output-format", "stream-json"];
+        let mut command = machine.command(&[&formats, args].concat());
+        command.stdin(Stdio::piped()).env("POSSE_NETWORK_NAMES", names);
+        let mut running = RunningPosse::start(command);
+        let stdin = running.take_stdin();
+        let mut driven = Driven { running, stdin };
+        driven.send(&json!({"type": "message", "content": "go"}));
+        driven
+    }
+
+    fn send(&mut self, instruction: &Value) {
+        self.stdin.write_all(format!("{instruction}\n").as_bytes()).unwrap();
+    }
+
+    /// Answers the next question, whose summary must contain `about`.
+    fn answer(&mut self, about: &str, decision: &str, scope: &str) -> Value {
+        let question = self.running.wait_for("permission.requested");
+        assert!(question["summary"].as_str().unwrap().contains(about), "{question}");
+        self.send(&json!({
+            "type": "permission.answer", "requestId": question["requestId"], "decision": decision,
+            "scope": scope,
+        }));
+        question
+    }
+
+    fn end(mut self) -> FinishedRun {
+        self.running.wait_for("agent.invocation.completed");
+        drop(self.stdin);
+        self.running.end()
+    }
+}
+
+/// A machine whose commands run without a question.
+fn machine_with_person(server: &ModelServer, listed: u16) -> Machine {
+    let network =
+        json!({"allowedDomains": [format!("127.0.0.1:{listed}")], "uploadLimitBytes": 20_000});
+    let rules =
+        json!([{"tool": "bash", "match": {"commandPrefix": "sh do.sh"}, "decision": "allow"}]);
+    Machine::configured(server, &json!({"network": network, "permissions": rules}), &json!({}))
+}
+
+#[test]
+fn a_person_decides_about_a_new_domain_while_the_connection_waits() {
+    let (listed, count) = http_server();
+    let names = format!("new.example=127.0.0.1:{listed},other.example=127.0.0.1:{listed}");
+    let server = ModelServer::start(vec![runs("sh do.sh"), runs("sh do.sh"), says("done")]);
+    let machine = machine_with_person(&server, listed);
+    machine.write(
+        "do.sh",
+        "for n in 1 2 3; do curl -sS http://new.example/ & done; wait; curl -sS http://other.example/",
+    );
+    let mut driven = Driven::start(&machine, &names, &[]);
+    let question = driven.answer("connect to new.example:80", "allow", "session");
+    assert_eq!(
+        (&question["targetType"], &question["targetName"]),
+        (&json!("connection"), &json!("new.example:80"))
+    );
+    assert!(question["detail"].as_str().unwrap().contains("run sh do.sh"), "{question}");
+    assert_eq!(
+        (&question["scopes"][0], &question["scopes"][1]),
+        (&json!("once"), &json!("session"))
+    );
+    driven.answer("connect to other.example:80", "deny", "once");
+    // The second command: the first domain is allowed for the session.
+    driven.answer("connect to other.example:80", "allow", "once");
+    let ended = driven.end();
+    ended.assert_code(0);
+    let results = server.tool_results();
+    assert_eq!(results[0].matches("you reached it").count(), 3, "{results:?}");
+    assert!(results[0].contains("network: other.example:80: the user said no"), "{results:?}");
+    assert_eq!(results[1].matches("you reached it").count(), 4, "{results:?}");
+    assert_eq!(count.load(Ordering::SeqCst), 7);
+    machine.verify();
+}
+
+#[test]
+fn a_person_decides_about_more_upload() {
+    let (listed, _) = http_server();
+    let names = format!("new.example=127.0.0.1:{listed}");
+    let server = ModelServer::start(vec![runs("sh do.sh"), says("done")]);
+    let machine = machine_with_person(&server, listed);
+    machine.write(
+        "do.sh",
+        "head -c 15000 /dev/zero > f; for n in 1 2 3; do curl -sS --data-binary @f http://new.example/; echo; done",
+    );
+    let mut driven = Driven::start(&machine, &names, &[]);
+    driven.answer("connect to new.example:80", "allow", "once");
+    let question = driven.answer("send more to new.example:80", "allow", "once");
+    assert!(question["reason"].as_str().unwrap().contains("uploadLimitBytes"), "{question}");
+    driven.answer("send more to new.example:80", "deny", "once");
+    driven.end().assert_code(0);
+    let result = &server.tool_results()[0];
+    assert!(result.contains("more than 20000 bytes would be sent"), "{result}");
+}
+
+#[test]
+fn an_allowed_name_that_leads_inside_is_refused_although_a_person_allowed_it() {
+    let (listed, count) = http_server();
+    let names = "new.example=127.0.0.1:1,meta.example=169.254.169.254:80";
+    let server = ModelServer::start(vec![runs("sh do.sh"), says("done")]);
+    let machine = machine_with_person(&server, listed);
+    machine.write("do.sh", "curl -sS http://new.example/; curl -sS http://meta.example/");
+    let mut driven = Driven::start(&machine, names, &[]);
+    driven.answer("connect to new.example:80", "allow", "session");
+    driven.answer("connect to meta.example:80", "allow", "session");
+    driven.end().assert_code(0);
+    let result = &server.tool_results()[0];
+    assert!(result.contains("its name leads to 127.0.0.1, a loopback address"), "{result}");
+    assert!(result.contains("the address of a metadata service"), "{result}");
+    assert_eq!(count.load(Ordering::SeqCst), 0);
 }

@@ -10,6 +10,7 @@ mod answers;
 mod cancelling;
 /// Histories that become too large.
 mod compaction;
+mod connections;
 /// A panic in each actor at each kind of message.
 mod crashes;
 // Agents that work for others.

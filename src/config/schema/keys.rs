@@ -273,7 +273,7 @@ pub(crate) static KEYS: &[ConfigKey] = &[
         .variable("POSSE_SANDBOX"),
     key("sandbox.network", Choice(&["auto", "ask", "deny", "inherit"]), D::Text("auto"), Tighten,
         "Network access of commands. ask: by domain, through a proxy, on the full sandbox tier. \
-         auto: only if a user can be asked.")
+         auto: as ask, but only if a user can be asked.")
         .variable("POSSE_NETWORK"),
     key("sandbox.readSecrets", TextList, D::None, Never,
         "Secret files that tools may read: absolute paths, ~/ allowed."),

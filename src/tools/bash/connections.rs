@@ -4,11 +4,15 @@
 use std::sync::Arc;
 
 use posse_actors::event::{Event, SandboxTier};
-use posse_actors::ports::{NetworkAccess, PostCallMessage, RunContext};
+use posse_actors::ports::{
+    ConnectionAnswer, ConnectionAsker, ConnectionRequest, NetworkAccess, PostCallMessage,
+    RunContext,
+};
 use posse_base::failure::printable;
 use posse_egress::{
-    CommandListeners, ConnectionApprover, ConnectionOutcome, ConnectionRecord, Egress, EgressLease,
-    NobodyApproves, PROXY_PORT, proxy_environment,
+    Approval, ApprovalFuture, CommandListeners, ConnectionApprover, ConnectionOutcome,
+    ConnectionQuestion, ConnectionRecord, Egress, EgressLease, PROXY_PORT, QuestionCause,
+    proxy_environment,
 };
 use posse_sandbox::{ListenerReceiver, ListenerRequest, Sandbox, Spawn, request_listeners};
 
@@ -92,6 +96,44 @@ fn serve(egress: &Egress, receiver: ListenerReceiver, context: &RunContext) -> E
             Event::NetworkConnection { call_id, host, port, refused, sent, received, connections };
         post_call.send(PostCallMessage::Fact(Box::new(event)));
     };
-    let approver: Arc<dyn ConnectionApprover> = Arc::new(NobodyApproves);
+    let approver = Arc::new(AsksPerson(context.connections.clone()));
     egress.serve(Box::pin(listeners), approver, Arc::new(observer))
+}
+
+/// Asks the person of the session about connections.
+struct AsksPerson(ConnectionAsker);
+
+impl ConnectionApprover for AsksPerson {
+    fn ask(&self, question: ConnectionQuestion) -> ApprovalFuture {
+        let target = question.destination.to_string();
+        let request = match question.cause {
+            QuestionCause::NewDomain => ConnectionRequest {
+                operation: "connect".to_owned(),
+                summary: format!("connect to {target}"),
+                reason:
+                    "the domain is not in network.allowedDomains; the connection waits for the \
+                         answer. An answer for the session or the project allows this domain and \
+                         port to all commands"
+                        .to_owned(),
+                target,
+            },
+            QuestionCause::Upload(sent) => ConnectionRequest {
+                operation: "upload".to_owned(),
+                summary: format!("send more to {target}"),
+                reason: format!(
+                    "{sent} bytes were sent to it in this session, and more than \
+                     network.uploadLimitBytes would be; a yes allows as much again, an answer for \
+                     the session any amount"
+                ),
+                target,
+            },
+        };
+        let answer = self.0.ask(request);
+        Box::pin(async move {
+            match answer.await {
+                ConnectionAnswer::Allowed { lasting } => Approval::Allowed { lasting },
+                ConnectionAnswer::Denied { reason } => Approval::Refused(reason),
+            }
+        })
+    }
 }
