@@ -125,7 +125,8 @@ async fn more_with_proxy() -> f64 {
             spawn.environment.extend(variables.map(|(name, value)| (name.into(), value.into())));
             listeners = Some(request);
             let found = Box::pin(found);
-            lease = Some(egress.serve(found, Arc::new(NobodyApproves), Arc::new(|_| {})));
+            lease =
+                Some(egress.serve(found, Vec::new(), Arc::new(NobodyApproves), Arc::new(|_| {})));
         }
         let besides = Exemptions { unsurveyed: true, ..Exemptions::default() };
         let outcome = sandbox.run_judged(spawn, besides, None, listeners, |_| {}).await.unwrap();

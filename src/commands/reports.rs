@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn sandbox_report_says_if_the_session_has_the_network() {
         for (network, asking, reach) in [
-            ("auto", AnswerSource::Human, "can reach"),
+            ("auto", AnswerSource::Human, "reach domains that you allow, through a proxy"),
             ("auto", AnswerSource::Yes, "cannot reach"),
             ("inherit", AnswerSource::Nobody, "can reach"),
             ("ask", AnswerSource::Nobody, "reach domains that you allow, through a proxy"),

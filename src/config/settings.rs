@@ -462,11 +462,7 @@ impl Settings {
             turns_max: layers.read("maxTurns"),
             // Set by `load_with`, which knows the layers.
             subagent_model: None,
-            network: NetworkSettings {
-                allowed_domains: layers.read("network.allowedDomains"),
-                blocked_domains: layers.read("network.blockedDomains"),
-                upload_bytes_max: layers.read("network.uploadLimitBytes"),
-            },
+            network: network(layers),
             workspace_roots,
             delivery: delivery(layers),
             ui: ui(layers),
@@ -565,6 +561,14 @@ fn delegation(layers: &Layers) -> DelegationSettings {
         context_tokens_max: layers.read("context.subAgent.maxDelegateContextTokens"),
         result_tokens_max: layers.read("context.subAgent.maxResultTokensToMain"),
         main_result_tokens_max: layers.read("context.main.maxDelegateResultTokens"),
+    }
+}
+
+fn network(layers: &Layers) -> NetworkSettings {
+    NetworkSettings {
+        allowed_domains: layers.read("network.allowedDomains"),
+        blocked_domains: layers.read("network.blockedDomains"),
+        upload_bytes_max: layers.read("network.uploadLimitBytes"),
     }
 }
 

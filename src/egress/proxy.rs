@@ -127,10 +127,17 @@ impl Egress {
         self.session.policy.loopback_ports()
     }
 
-    /// Serves the listeners of a command as soon as they exist, until the lease is dropped.
+    /// True if a person would be asked about a connection to `destination`.
+    pub fn asks_about(&self, destination: &Destination) -> bool {
+        judge(&self.session.policy, destination, false, None) == EgressVerdict::Ask
+    }
+
+    /// Serves the listeners of a command as soon as they exist, until the lease is dropped. A person
+    /// has already allowed the command to connect to `known`.
     pub fn serve(
         &self,
         listeners: ListenersFuture,
+        known: Vec<Destination>,
         approver: Arc<dyn ConnectionApprover>,
         observer: ConnectionObserver,
     ) -> EgressLease {
@@ -140,7 +147,7 @@ impl Egress {
             connections: Arc::new(Semaphore::new(limits.command_connections)),
             approver,
             accounts: CommandAccounts::new(observer, limits.records),
-            answers: Mutex::default(),
+            answers: Mutex::new(known.into_iter().map(|each| (each, answered())).collect()),
             upload_refusals: Mutex::default(),
         });
         let (stop, stopped) = watch::channel(());
@@ -181,6 +188,10 @@ impl EgressLease {
         }
         self.command.accounts.lines()
     }
+}
+
+fn answered() -> Arc<OnceCell<Approval>> {
+    Arc::new(OnceCell::new_with(Some(Approval::Allowed { lasting: false })))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

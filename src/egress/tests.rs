@@ -183,6 +183,7 @@ impl Rig {
         let listeners = CommandListeners { proxy: listener, forwards: self.forwards };
         let lease = egress.serve(
             Box::pin(std::future::ready(Ok(listeners))),
+            Vec::new(),
             Arc::clone(&approver) as Arc<dyn ConnectionApprover>,
             Arc::new(move |record| seen.lock().unwrap().push(record)),
         );

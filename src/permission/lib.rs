@@ -186,15 +186,14 @@ impl NetworkMode {
     /// Network access of a command that is not confined to reading.
     pub fn access(self, asking: AnswerSource, tier: &SandboxTier) -> NetworkAccess {
         let is_person = asking == AnswerSource::Human;
-        match self {
-            NetworkMode::Deny => NetworkAccess::Denied,
-            NetworkMode::Inherit => NetworkAccess::Host,
-            NetworkMode::WithHuman if !is_person => NetworkAccess::Denied,
-            NetworkMode::WithHuman | NetworkMode::Domains if *tier == SandboxTier::Full => {
-                NetworkAccess::Domains
+        match (self, tier) {
+            (NetworkMode::Inherit, _) => NetworkAccess::Host,
+            (NetworkMode::Domains, SandboxTier::Full) => NetworkAccess::Domains,
+            (NetworkMode::WithHuman, SandboxTier::Full) if is_person => NetworkAccess::Domains,
+            (NetworkMode::WithHuman | NetworkMode::Domains, _) if is_person => NetworkAccess::Host,
+            (NetworkMode::Deny | NetworkMode::WithHuman | NetworkMode::Domains, _) => {
+                NetworkAccess::Denied
             }
-            NetworkMode::WithHuman | NetworkMode::Domains if is_person => NetworkAccess::Host,
-            NetworkMode::WithHuman | NetworkMode::Domains => NetworkAccess::Denied,
         }
     }
 }

@@ -89,9 +89,9 @@ pub(crate) fn open_listeners(ports: &[u16], channel: BorrowedFd<'_>) -> Result<(
         let descriptors = [listener.as_raw_fd()];
         let rights = [ControlMessage::ScmRights(&descriptors)];
         let port = port.to_le_bytes();
-        let parts = [io::IoSlice::new(&port)];
+        let payload = [io::IoSlice::new(&port)];
         let flags = MsgFlags::MSG_NOSIGNAL;
-        sendmsg::<UnixAddr>(channel.as_raw_fd(), &parts, &rights, flags, None)
+        sendmsg::<UnixAddr>(channel.as_raw_fd(), &payload, &rights, flags, None)
             .context("a listener was not sent")?;
     }
     Ok(())

@@ -23,9 +23,28 @@ const ATTEMPTS: &str = include_str!("network_by_domain/attempts.py");
 /// Mechanisms of the full tier.
 const FULL: [&str; 2] = ["namespaces", "bubblewrap"];
 
+/// Answers a request, after its whole body has arrived.
 fn answer(mut stream: impl Read + Write) {
-    let mut head = [0; 1024];
-    stream.read(&mut head).ok();
+    let mut bytes = Vec::new();
+    let mut part = [0; 1024];
+    loop {
+        let read = stream.read(&mut part).unwrap_or(0);
+        if read == 0 {
+            return;
+        }
+        bytes.extend_from_slice(&part[..read]);
+        let text = String::from_utf8_lossy(&bytes).to_lowercase();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else {
+            if text.starts_with("get") {
+                continue;
+            }
+            break;
+        };
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        if body.len() >= length.and_then(|length| length.parse().ok()).unwrap_or(0) {
+            break;
+        }
+    }
     let body = "you reached it";
     let length = body.len();
     write!(
@@ -430,4 +449,21 @@ fn an_allowed_name_that_leads_inside_is_refused_although_a_person_allowed_it() {
     assert!(result.contains("its name leads to 127.0.0.1, a loopback address"), "{result}");
     assert!(result.contains("the address of a metadata service"), "{result}");
     assert_eq!(count.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn one_question_covers_a_command_and_the_domain_that_it_names() {
+    let (listed, count) = http_server();
+    let names = format!("new.example=127.0.0.1:{listed},other.example=127.0.0.1:{listed}");
+    let command = "curl -sS http://new.example/ && curl -sS $(echo http://other).example/";
+    let server = ModelServer::start(vec![runs(command), says("done")]);
+    let machine = machine_with_person(&server, listed);
+    let mut driven = Driven::start(&machine, &names, &[]);
+    let question = driven.answer("run curl", "allow", "once");
+    let detail = question["detail"].as_str().unwrap();
+    assert!(detail.ends_with("also lets it connect to:\n  new.example:80"), "{detail}");
+    // A domain that the command does not show is a question of its own.
+    driven.answer("connect to other.example:80", "allow", "once");
+    driven.end().assert_code(0);
+    assert_eq!(count.load(Ordering::SeqCst), 2, "{:?}", server.tool_results());
 }

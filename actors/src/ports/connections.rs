@@ -53,13 +53,11 @@ impl ConnectionAsker {
 
     /// Asks a person. Without one, denies at once.
     pub fn ask(&self, request: ConnectionRequest) -> PortFuture<ConnectionAnswer> {
-        match &self.0 {
-            Some(ask) => ask(request),
-            None => {
-                let reason = "no user can be asked".to_owned();
-                Box::pin(std::future::ready(ConnectionAnswer::Denied { reason }))
-            }
+        if let Some(ask) = &self.0 {
+            return ask(request);
         }
+        let reason = "no user can be asked".to_owned();
+        Box::pin(std::future::ready(ConnectionAnswer::Denied { reason }))
     }
 }
 

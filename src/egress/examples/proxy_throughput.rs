@@ -46,6 +46,7 @@ fn main() {
     let listeners = CommandListeners { proxy: listener, forwards: Vec::new() };
     let lease = egress.serve(
         Box::pin(std::future::ready(Ok(listeners))),
+        Vec::new(),
         Arc::new(NobodyApproves),
         Arc::new(|_| {}),
     );

@@ -8,6 +8,7 @@ use posse_actors::event::{Event, JobEnd};
 use posse_actors::ports::{PostCallMessage, PostCallSink, RunContext, ToolOutput};
 use posse_base::count;
 use posse_base::failure::printable;
+use posse_egress::Destination;
 use posse_sandbox::{
     Exemptions, ProcessOutcome, RunError, Sandbox, Spawn, Update, finding_lines, tracked_lines,
 };
@@ -27,6 +28,8 @@ pub(super) struct JobStart {
     /// Note for the model that `timeoutMs` was set to another value than requested; `None` if it
     /// was not.
     pub(super) note: Option<String>,
+    /// Domains that a person has allowed with the command.
+    pub(super) approved: Vec<Destination>,
 }
 
 /// Guard that stops the job on drop, without a notice of its end, unless its field is `None`: a
@@ -51,7 +54,7 @@ pub(super) async fn start(
     start: JobStart,
     context: &RunContext,
 ) -> ToolOutput {
-    let JobStart { mut spawn, besides, summary, note } = start;
+    let JobStart { mut spawn, besides, summary, note, approved } = start;
     let call = &context.call;
     let output = spill::path(&env.session_dir, &call.call_id);
     let (stop, told) = oneshot::channel();
@@ -66,7 +69,7 @@ pub(super) async fn start(
     let mut known = UntilKnown(Some(&job));
     let (enforced, runs) = oneshot::channel();
     let post_call = context.post_call.clone();
-    let network = CommandNetwork::open(env, &sandbox, &mut spawn, context);
+    let network = CommandNetwork::open(env, &sandbox, &mut spawn, approved, context);
     let command = AttendedCommand { sandbox, spawn, besides, network };
     let task = tokio::spawn(attend(Arc::clone(&job), command, post_call, enforced));
     job.runs_in(task.abort_handle());

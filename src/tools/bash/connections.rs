@@ -11,8 +11,8 @@ use posse_actors::ports::{
 use posse_base::failure::printable;
 use posse_egress::{
     Approval, ApprovalFuture, CommandListeners, ConnectionApprover, ConnectionOutcome,
-    ConnectionQuestion, ConnectionRecord, Egress, EgressLease, PROXY_PORT, QuestionCause,
-    proxy_environment,
+    ConnectionQuestion, ConnectionRecord, Destination, Egress, EgressLease, PROXY_PORT,
+    QuestionCause, proxy_environment,
 };
 use posse_sandbox::{ListenerReceiver, ListenerRequest, Sandbox, Spawn, request_listeners};
 
@@ -24,6 +24,9 @@ pub(super) const PROXY_ALONE: &str = "this command reaches the network through t
      and SOCKS5 at 127.0.0.1:61080); programs that ignore these variables reach nothing, and names \
      are not looked up outside the proxy. git over ssh: use https, or, if the user lists the host \
      with port 22, GIT_SSH_COMMAND='ssh -o ProxyCommand=\"nc -X 5 -x 127.0.0.1:61080 %h %p\"'";
+
+/// Maximum number of domains that a question about a command shows.
+const NAMED_MAX: usize = 8;
 
 /// Network of a command by domain.
 pub(super) struct CommandNetwork {
@@ -38,6 +41,7 @@ impl CommandNetwork {
         env: &ToolEnvironment,
         sandbox: &Sandbox,
         spawn: &mut Spawn,
+        approved: Vec<Destination>,
         context: &RunContext,
     ) -> CommandNetwork {
         let closed = CommandNetwork { listeners: None, lease: None };
@@ -58,7 +62,7 @@ impl CommandNetwork {
         };
         let variables = proxy_environment().into_iter();
         spawn.environment.extend(variables.map(|(name, value)| (name.into(), value.into())));
-        let lease = serve(egress, receiver, context);
+        let lease = serve(egress, receiver, approved, context);
         CommandNetwork { listeners: Some(listeners), lease: Some(lease) }
     }
 
@@ -76,7 +80,37 @@ impl CommandNetwork {
     }
 }
 
-fn serve(egress: &Egress, receiver: ListenerReceiver, context: &RunContext) -> EgressLease {
+/// Domains of the web addresses among the words of a command about which a person would be asked, the
+/// first [`NAMED_MAX`] of them. A question about the command shows them, so that a yes allows both.
+pub(super) fn named_domains(env: &ToolEnvironment, command: &str, cwd: &str) -> Vec<Destination> {
+    let Some(egress) = &env.egress else { return Vec::new() };
+    let mut named = Vec::new();
+    for word in env.commands.programs(command, cwd).iter().flatten() {
+        let found = named_domain(word).filter(|found| egress.asks_about(found));
+        named.extend(found.filter(|found| !named.contains(found)));
+    }
+    named.truncate(NAMED_MAX);
+    named
+}
+
+/// Destination of a word with a web address, such as `--url=https://example.org/path`.
+fn named_domain(word: &str) -> Option<Destination> {
+    let (before, address) = word.split_once("://")?;
+    let port = match before {
+        _ if before.ends_with("https") => 443,
+        _ if before.ends_with("http") => 80,
+        _ => return None,
+    };
+    let authority = address.split(['/', '?', '#']).next()?;
+    Destination::new(authority, port).or_else(|_| Destination::parse(authority)).ok()
+}
+
+fn serve(
+    egress: &Egress,
+    receiver: ListenerReceiver,
+    approved: Vec<Destination>,
+    context: &RunContext,
+) -> EgressLease {
     let listeners = async move {
         let mut found = receiver.receive().await?;
         let at = found.iter().position(|(port, _)| *port == PROXY_PORT);
@@ -96,8 +130,8 @@ fn serve(egress: &Egress, receiver: ListenerReceiver, context: &RunContext) -> E
             Event::NetworkConnection { call_id, host, port, refused, sent, received, connections };
         post_call.send(PostCallMessage::Fact(Box::new(event)));
     };
-    let approver = Arc::new(AsksPerson(context.connections.clone()));
-    egress.serve(Box::pin(listeners), approver, Arc::new(observer))
+    let person = Arc::new(AsksPerson(context.connections.clone()));
+    egress.serve(Box::pin(listeners), approved, person, Arc::new(observer))
 }
 
 /// Asks the person of the session about connections.
@@ -135,5 +169,31 @@ impl ConnectionApprover for AsksPerson {
                 ConnectionAnswer::Denied { reason } => Approval::Refused(reason),
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn web_addresses_name_their_domains() {
+        let table = [
+            ("https://example.org/path?a=b", "example.org:443"),
+            ("http://Example.org", "example.org:80"),
+            ("--url=https://example.org:8443/x", "example.org:8443"),
+            ("git+https://example.org/r.git", "example.org:443"),
+        ];
+        for (word, expected) in table {
+            assert_eq!(
+                named_domain(word).map(|found| found.to_string()),
+                Some(expected.to_owned())
+            );
+        }
+        for word in
+            ["example.org", "ssh://example.org", "https://", "https://$HOST/", "https://u:p@a/"]
+        {
+            assert_eq!(named_domain(word), None, "{word}");
+        }
     }
 }

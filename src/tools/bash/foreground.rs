@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use posse_actors::conversation::ContentPart;
 use posse_actors::event::{Event, SandboxTier};
 use posse_actors::ports::{Confinement, NetworkAccess, PostCallMessage, RunContext, ToolOutput};
+use posse_egress::Destination;
 use posse_sandbox::{
     AtTimeout, Exemptions, ProcessOutcome, RunError, Sandbox, Spawn, Update, finding_lines,
 };
@@ -29,6 +30,8 @@ pub(super) struct Foreground {
     /// True if the command continues as a background job after its time limit. If no further job may
     /// run then, the command ends.
     pub(super) continues: bool,
+    /// Domains that a person has allowed with the command.
+    pub(super) approved: Vec<Destination>,
 }
 
 /// Runs the command and returns the result of its call: at its end, or when it has become a
@@ -39,7 +42,7 @@ pub(super) async fn run(
     command: Foreground,
     context: &RunContext,
 ) -> ToolOutput {
-    let Foreground { mut spawn, besides, summary, note, continues } = command;
+    let Foreground { mut spawn, besides, summary, note, continues, approved } = command;
     let timeout = spawn.timeout;
     let Confinement { network, profile, .. } = &spawn.confinement;
     let is_offline =
@@ -62,7 +65,7 @@ pub(super) async fn run(
         }));
     }
     let late = Some(report::late_findings(context.post_call.clone()));
-    let mut network = CommandNetwork::open(env, &sandbox, &mut spawn, context);
+    let mut network = CommandNetwork::open(env, &sandbox, &mut spawn, approved, context);
     let is_by_domain = network.is_open();
     let run = {
         let job = Arc::clone(&job);
@@ -90,12 +93,7 @@ pub(super) async fn run(
     };
     match (ended, job.get()) {
         (Some((Ok(outcome), refused)), _) => {
-            let missed = match (is_by_domain, is_offline && network::is_missed(&outcome)) {
-                (true, true) if refused.is_empty() => Some(PROXY_ALONE),
-                (false, true) => Some(network::NO_NETWORK),
-                _ => None,
-            };
-            let notes = NetworkNotes { missed, refused };
+            let notes = NetworkNotes::of(&outcome, is_offline, is_by_domain, refused);
             result(env, context, &outcome, notes, note, timeout).await
         }
         (Some((Err(error), _)), _) => refused(&error),
@@ -119,6 +117,24 @@ struct NetworkNotes {
     missed: Option<&'static str>,
     /// Connections that were refused, one line each.
     refused: Vec<String>,
+}
+
+impl NetworkNotes {
+    /// Notes for an ended command. `is_offline`: it had no network of the host; `is_by_domain`: it had
+    /// a proxy.
+    fn of(
+        outcome: &ProcessOutcome,
+        is_offline: bool,
+        is_by_domain: bool,
+        refused: Vec<String>,
+    ) -> NetworkNotes {
+        let missed = match (is_by_domain, is_offline && network::is_missed(outcome)) {
+            (true, true) if refused.is_empty() => Some(PROXY_ALONE),
+            (false, true) => Some(network::NO_NETWORK),
+            _ => None,
+        };
+        NetworkNotes { missed, refused }
+    }
 }
 
 /// Creates the result of an ended command, and tells the user about protected files, tracked secrets
