@@ -372,25 +372,50 @@ fn sandbox_follows_the_settings() {
             NetworkMode::WithHuman,
             AnswerSource::Human,
             &roots[..],
-            true,
+            NetworkAccess::Domains,
         ),
-        (SandboxMode::WorkspaceWrite, NetworkMode::WithHuman, AnswerSource::Yes, &roots[..], false),
+        (
+            SandboxMode::WorkspaceWrite,
+            NetworkMode::WithHuman,
+            AnswerSource::Yes,
+            &roots[..],
+            NetworkAccess::Denied,
+        ),
         (
             SandboxMode::WorkspaceWrite,
             NetworkMode::WithHuman,
             AnswerSource::Nobody,
             &roots[..],
-            false,
+            NetworkAccess::Denied,
         ),
-        (SandboxMode::ReadOnly, NetworkMode::Inherit, AnswerSource::Nobody, &[], true),
-        (SandboxMode::Off, NetworkMode::Deny, AnswerSource::Human, &roots[..], false),
+        (
+            SandboxMode::WorkspaceWrite,
+            NetworkMode::Domains,
+            AnswerSource::Nobody,
+            &roots[..],
+            NetworkAccess::Domains,
+        ),
+        (
+            SandboxMode::ReadOnly,
+            NetworkMode::Inherit,
+            AnswerSource::Nobody,
+            &[],
+            NetworkAccess::Host,
+        ),
+        (
+            SandboxMode::Off,
+            NetworkMode::Deny,
+            AnswerSource::Human,
+            &roots[..],
+            NetworkAccess::Denied,
+        ),
     ];
     for (sandbox, network, asking, writable, reaches) in table {
         assert_eq!(SandboxMode::named(sandbox.name()), Some(sandbox));
         let expected = Confinement {
             profile: sandbox.name().into(),
             writable_roots: writable.to_vec(),
-            network: if reaches { NetworkAccess::Host } else { NetworkAccess::Denied },
+            network: reaches,
         };
         assert_eq!(confinement(sandbox, network, asking), expected);
     }
