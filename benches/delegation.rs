@@ -17,7 +17,7 @@ use posse_actors::delegation::{Delegation, Subagent};
 use posse_actors::governor::GovernorLimits;
 use posse_actors::limits::Limits;
 use posse_actors::outcome::Ending;
-use posse_actors::ports::{NoGrants, NoHooks, Ports, Toolbox};
+use posse_actors::ports::{NoCheckpoints, NoGrants, NoHooks, Ports, Toolbox};
 use posse_actors::root_session::{SessionEnding, SessionHandle, SessionSettings};
 use posse_actors::testing::{CountedIds, ModelStep, ScriptedModel, TokioClock, allow_all};
 
@@ -126,6 +126,7 @@ impl BenchSession {
             hooks: Arc::new(NoHooks),
             policy: allow_all(),
             grants: Arc::new(NoGrants),
+            checkpoints: Arc::new(NoCheckpoints),
             journal: Arc::new(journal),
             clock: Arc::new(TokioClock::default()),
             ids: Arc::new(CountedIds::default()),

@@ -23,8 +23,9 @@ use posse::journal::{FileJournal, verify_session};
 use posse_actors::conversation::{ContentPart, Prompt, SessionId};
 use posse_actors::event::{Durability, Event, FORMAT_VERSION, RecordId, StoredRecord};
 use posse_actors::ports::{
-    Action, CallContext, JournalBatch, JournalStore, NoGrants, NoHooks, PermittedCall, PortFuture,
-    Ports, Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
+    Action, CallContext, JournalBatch, JournalStore, NoCheckpoints, NoGrants, NoHooks,
+    PermittedCall, PortFuture, Ports, Prepared, RunContext, SideEffect, Tool, ToolError,
+    ToolOutput, ToolSpec, Toolbox,
 };
 use posse_actors::root_session::{SessionEnding, SessionHandle, SessionSettings};
 use posse_actors::testing::{CountedIds, ModelStep, ScriptedModel, TokioClock, allow_all};
@@ -171,6 +172,7 @@ async fn noted(dir: &Path) -> Duration {
         hooks: Arc::new(NoHooks),
         policy: allow_all(),
         grants: Arc::new(NoGrants),
+        checkpoints: Arc::new(NoCheckpoints),
         journal: Arc::new(FileJournal::lock(dir, SessionId::new("s")).unwrap()),
         clock: Arc::new(TokioClock::default()),
         ids: Arc::new(CountedIds::default()),

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use posse::permission::{PolicySettings, RulePolicy, command_grant};
-use posse_actors::event::Grant;
+use posse_actors::event::{Grant, PermissionMode};
 use posse_actors::ports::{
     Access, Action, AnswerSource, Operation, Policy, Situation, ToolAnnotations,
 };
@@ -62,6 +62,7 @@ fn main() -> ExitCode {
             agent: "build",
             grants: &grants,
             asking: AnswerSource::Human,
+            mode: PermissionMode::default(),
             now_ms: 0,
             uptime: Duration::ZERO,
             tier: &posse_actors::event::SandboxTier::Full,
@@ -97,6 +98,7 @@ fn action(command: &str) -> Action {
             command: command.into(),
             cwd: "/w".into(),
             links: Vec::new(),
+            replaces: Vec::new(),
         }],
         summary: String::new(),
         detail: String::new(),

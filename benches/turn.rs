@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use posse::journal::{FileJournal, MemoryJournal};
 use posse_actors::conversation::{Prompt, SessionId};
 use posse_actors::limits::Limits;
-use posse_actors::ports::{JournalStore, NoGrants, NoHooks, Ports, Toolbox};
+use posse_actors::ports::{JournalStore, NoCheckpoints, NoGrants, NoHooks, Ports, Toolbox};
 use posse_actors::root_session::{SessionEnding, SessionHandle, SessionSettings};
 use posse_actors::testing::{
     CountedIds, EchoTool, ModelStep, ScriptedModel, TokioClock, allow_all,
@@ -54,6 +54,7 @@ async fn turns(journal: Arc<dyn JournalStore>) -> Duration {
         hooks: Arc::new(NoHooks),
         policy: allow_all(),
         grants: Arc::new(NoGrants),
+        checkpoints: Arc::new(NoCheckpoints),
         journal,
         clock: Arc::new(TokioClock::default()),
         ids: Arc::new(CountedIds::default()),

@@ -2,9 +2,12 @@
 //! code. The module `wiring` makes sessions.
 
 mod attach;
+mod checkpoint_store;
+mod checkpoints;
 mod config;
 pub mod demo;
 mod descriptors;
+mod first_start;
 mod grants;
 mod help;
 mod login;
@@ -15,6 +18,7 @@ mod plain;
 mod policies;
 mod reports;
 mod resume;
+mod rewind;
 mod run;
 mod sessions;
 mod setup_facts;
@@ -90,6 +94,8 @@ fn run_command(invocation: Invocation, environment: &Environment) -> Result<Exit
         Invocation::Models(args) => list_models(&args, environment),
         Invocation::Login(args) => login::run(&args, environment),
         Invocation::Grants(args) => grants::run(&args, environment),
+        Invocation::Checkpoints(args) => checkpoints::run(&args, environment),
+        Invocation::Undo(args) => checkpoints::undo(&args, environment),
         Invocation::Trust(args) => trust::run(&args, environment),
         Invocation::Permissions(action) => permission_check::check(&action, environment),
         Invocation::Doctor(args) => match &args.action {

@@ -41,6 +41,7 @@ static TOPICS: &[Topic] = &[
     topic!(["keys", "tui"], "terminal UI: keys and slash commands", "guide/tui.md"),
     topic!(["agents"], "agents and subagents", "guide/agents.md"),
     topic!(["attach"], "attach to a running session", "guide/attach.md"),
+    topic!(["checkpoints", "rewind"], "take back changes", "guide/checkpoints.md"),
     topic!(["context"], "context and compaction", "guide/context.md"),
     topic!(["costs"], "costs and budgets", "guide/costs.md"),
     topic!(["embedding"], "use posse as a library", "guide/embedding.md"),

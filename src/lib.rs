@@ -12,6 +12,7 @@ pub use posse_config as config;
 
 pub use posse_agents as agents;
 pub use posse_attach as attach;
+pub use posse_checkpoint as checkpoint;
 pub use posse_egress as egress;
 pub mod grants;
 pub mod hooks;

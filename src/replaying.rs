@@ -21,8 +21,8 @@ use posse_actors::conversation::SessionId;
 use posse_actors::event::{SessionEndReason, StoredRecord};
 use posse_actors::limits::Limits;
 use posse_actors::ports::{
-    AnswerSource, Clock, Fallback, Ids, JournalStore, NoGrants, NoHooks, Policy, Ports, ToolSpec,
-    Toolbox,
+    AnswerSource, Clock, Fallback, Ids, JournalStore, NoCheckpoints, NoGrants, NoHooks, Policy,
+    Ports, ToolSpec, Toolbox,
 };
 use posse_actors::root_session::{SessionEnding, SessionHandle, SessionSettings};
 use serde::Serialize;
@@ -189,6 +189,7 @@ async fn play(
         hooks: Arc::new(NoHooks),
         policy: Arc::clone(&stage) as Arc<dyn Policy>,
         grants: Arc::new(NoGrants),
+        checkpoints: Arc::new(NoCheckpoints),
         journal: Arc::clone(&journal) as Arc<dyn JournalStore>,
         clock: Arc::clone(&stage) as Arc<dyn Clock>,
         ids: Arc::clone(&stage) as Arc<dyn Ids>,

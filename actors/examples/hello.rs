@@ -13,9 +13,9 @@ use posse_actors::event::{Announcement, Event, Scope};
 use posse_actors::outcome::Ending;
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::ports::{
-    Action, AnswerSource, CallContext, NoGrants, NoHooks, Operation, PermittedCall, PortFuture,
-    Ports, Prepared, RunContext, SideEffect, Tool, ToolAnnotations, ToolError, ToolOutput,
-    ToolSpec, Toolbox,
+    Action, AnswerSource, CallContext, NoCheckpoints, NoGrants, NoHooks, Operation, PermittedCall,
+    PortFuture, Ports, Prepared, RunContext, SideEffect, Tool, ToolAnnotations, ToolError,
+    ToolOutput, ToolSpec, Toolbox,
 };
 use posse_actors::root_session::{SessionEnding, SessionHandle, SessionSettings};
 use posse_actors::testing::{
@@ -58,6 +58,7 @@ impl Tool for Greet {
                     command: name.clone(),
                     cwd: "/".to_owned(),
                     links: Vec::new(),
+                    replaces: Vec::new(),
                 }],
                 summary: format!("greet {name}"),
                 detail: name.clone(),
@@ -93,6 +94,7 @@ fn ports() -> Result<Ports, Box<dyn Error>> {
         hooks: Arc::new(NoHooks),
         policy: ask_all(),
         grants: Arc::new(NoGrants),
+        checkpoints: Arc::new(NoCheckpoints),
         journal: Arc::new(MemoryStore::default()),
         clock: Arc::new(TokioClock::default()),
         ids: Arc::new(CountedIds::default()),

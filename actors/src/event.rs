@@ -8,6 +8,7 @@
 mod envelope;
 mod hook_event;
 mod payload;
+mod permission_mode;
 mod record;
 mod started_call;
 mod words;
@@ -32,6 +33,7 @@ pub use payload::{
     Branch, ContextUse, Grant, JobEnd, MessageKind, Origin, PermissionTarget, PromptOverrides,
     ResumedConfig, Scope,
 };
+pub use permission_mode::PermissionMode;
 pub use record::{Durability, Record, RecordId, StoredRecord};
 pub use started_call::StartedCall;
 pub use words::{
@@ -66,6 +68,8 @@ pub enum Event {
         /// versions.
         #[serde(default, skip_serializing_if = "SandboxTier::is_unrecorded")]
         tier: SandboxTier,
+        /// Permission mode of the session. `None` in records of earlier versions.
+        permission_mode: Option<PermissionMode>,
         /// Hash of the agent's instructions without the block about the environment; may be empty.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         instructions: String,
@@ -192,6 +196,43 @@ pub enum Event {
         /// Beginning of that message; the output of the tool follows it. If it is empty, there is no
         /// message.
         said: String,
+    },
+
+    /// A checkpoint of the workspace was taken, before the first effect of a run or of a tool call of
+    /// the user. The workspace can be returned to it.
+    #[serde(rename = "checkpoint.created")]
+    CheckpointCreated {
+        /// Number of the checkpoint in its project.
+        checkpoint: u64,
+        /// Invocation of the run or call.
+        run: InvocationId,
+        /// Number of files in the checkpoint.
+        files: usize,
+        /// Number of bytes of these files.
+        bytes: u64,
+        /// Files that the checkpoint does not contain, in words. Empty if it contains all.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        left_out: String,
+    },
+    /// Files are being stored for a checkpoint. Only announced if there are many. Ephemeral.
+    #[serde(rename = "checkpoint.progress")]
+    CheckpointProgress {
+        /// Number of files that are stored.
+        files: usize,
+        /// Number of files that have to be stored.
+        total: usize,
+    },
+    /// The files of a checkpoint were restored.
+    #[serde(rename = "checkpoint.restored")]
+    CheckpointRestored {
+        /// Number of the checkpoint.
+        checkpoint: u64,
+        /// Number of the checkpoint of the state before, which takes the restore back.
+        undo: u64,
+        /// Number of files that were written or removed.
+        files: usize,
+        /// Number of files that differ and stay as they were.
+        kept: usize,
     },
 
     /// A compaction replaced the history of an agent. Earlier records stay in the journal; later
@@ -772,6 +813,10 @@ pub enum Event {
         scope: Scope,
         /// Grant that the answer creates; `None` if the answer covers only this call.
         grant: Option<Grant>,
+        /// True if the grant covers only a part of the call. The other parts are asked about next,
+        /// and the call is not allowed yet.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        grants_part: bool,
         /// The tool whose call, or the agent whose start, is in question.
         #[serde(flatten)]
         target: PermissionTarget,
@@ -810,6 +855,21 @@ pub enum Event {
         request_id: QuestionId,
         /// Reason of the withdrawal.
         reason: String,
+    },
+
+    /// A person changed the permission mode of the session. It applies to all later calls, also of
+    /// subagents.
+    #[serde(rename = "permission.mode_changed")]
+    PermissionModeChanged {
+        /// The new mode.
+        mode: PermissionMode,
+        /// The mode before.
+        from: PermissionMode,
+        /// Restriction of the new mode on this machine, in words; `None` if there is none.
+        restriction: Option<String>,
+        /// Name of the attached front end that changed it; `None` for the front end that owns the
+        /// session.
+        changed_by: Option<String>,
     },
 
     /// An actor crashed. `actor.restarted` follows if it is restarted.
@@ -892,6 +952,7 @@ impl Event {
                 | Event::ThinkingDelta { .. }
                 | Event::ToolOutputDelta { .. }
                 | Event::ContextUsed { .. }
+                | Event::CheckpointProgress { .. }
                 | Event::ContextCompiled { .. }
                 | Event::SubagentCompacted { .. }
                 | Event::MemoryUpdated { .. }

@@ -8,6 +8,7 @@
 
 mod binding;
 mod grant_view;
+mod mode_view;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -16,8 +17,8 @@ use ractor::{Actor, ActorRef, RpcReplyPort};
 
 use crate::conversation::{CallId, QuestionId};
 use crate::event::{
-    DecisionSource, Durability, Event, Grant, Origin, PermissionTarget, SandboxTier, Scope,
-    TargetType,
+    DecisionSource, Durability, Event, Grant, Origin, PermissionMode, PermissionTarget,
+    SandboxTier, Scope, TargetType,
 };
 use crate::mailbox::{HandlerResult, Report, StartResult, SupervisedRef, answer};
 use crate::ports::{
@@ -29,11 +30,16 @@ use crate::transcript_writer::Transcript;
 
 pub(crate) use binding::Binding;
 pub(crate) use grant_view::{GrantView, ShownQuestion};
+pub(crate) use mode_view::ModeView;
 
 use grant_view::QuestionEnd;
 
 /// Reason of a withdrawal: the call of the request has ended.
 const GONE: &str = "the call that asked is gone";
+/// Reason of a withdrawal: a grant or the permission mode allows the call.
+const DECIDED: &str = "another answer or the permission mode covers it";
+/// Reason of a withdrawal: the permission mode has changed what the call may do.
+const OTHERWISE_CONFINED: &str = "the permission mode has changed what it may do";
 
 /// Arguments for starting the coordinator; the same for each restart.
 #[derive(Clone)]
@@ -41,6 +47,9 @@ pub(crate) struct Args {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) transcript: Transcript,
     pub(crate) book: GrantView,
+    pub(crate) mode: ModeView,
+    /// Policy of the session, which knows the restrictions of modes on this machine.
+    pub(crate) policy: Arc<dyn Policy>,
     /// Reference to the current incarnation of this actor, for messages to itself.
     pub(crate) line: SupervisedRef<Msg>,
     pub(crate) asking: AnswerSource,
@@ -120,7 +129,8 @@ impl Drop for ApprovalGuard {
 pub(crate) enum ApprovalResult {
     /// Allowed, for exactly the effect in the binding.
     Allowed(Binding),
-    /// A grant covers the call by now. The call must be judged again.
+    /// A grant or the permission mode decides about the call, or a part of it, by now. It must be
+    /// judged again.
     Covered,
     Denied {
         reason: String,
@@ -137,6 +147,31 @@ pub enum HumanDecision {
         /// Reason for the model; `None`: a default text.
         reason: Option<String>,
     },
+}
+
+/// A change of the permission mode that has taken effect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModeChange {
+    /// The mode from now on.
+    pub mode: PermissionMode,
+    /// True if the session had this mode before, so that nothing was recorded.
+    pub is_same: bool,
+    /// Restriction of the mode on this machine, in words; `None` if there is none.
+    pub restriction: Option<String>,
+}
+
+/// Reason why the permission mode was not changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ModeError {
+    /// The change could not be recorded. A stricter mode applies nevertheless.
+    #[error("the permission mode could not be recorded: {0}")]
+    Unrecorded(String),
+    /// The coordinator crashed before it replied.
+    #[error("the change of the permission mode was lost in a crash; make it again")]
+    Lost,
+    /// The session has ended.
+    #[error("the session has ended")]
+    Ended,
 }
 
 /// Reason why an answer to a permission request had no effect.
@@ -179,10 +214,13 @@ pub(crate) enum Msg {
     /// Answer of a person. The third field is the name of the attached front end that answers;
     /// `None` for the front end that owns the session.
     Answer(QuestionId, HumanDecision, Option<String>, AnswerReply),
+    /// Change the permission mode for a person. The second field is the name of the attached front
+    /// end; `None` for the front end that owns the session.
+    SetMode(PermissionMode, Option<String>, RpcReplyPort<Result<ModeChange, ModeError>>),
     /// Withdraw the request: its call is gone.
     Withdraw(QuestionId),
-    /// An answer has taken effect, or could not be recorded. True if it created a grant, which may
-    /// cover other requests.
+    /// An answer or a change of the mode has taken effect, or could not be recorded. True if it may
+    /// decide about other requests.
     Settled(bool),
     /// Report when all earlier answers are recorded and applied.
     Settle(Report<()>),
@@ -219,6 +257,7 @@ impl Actor for PermissionCoordinator {
         match msg {
             Msg::Ask(ask) => state.ask(*ask),
             Msg::Answer(id, decision, by, told) => state.answer(&id, decision, by, told),
+            Msg::SetMode(mode, by, told) => state.set_mode(mode, by, told),
             Msg::Withdraw(id) => state.withdraw(&id),
             Msg::Settled(granted) => {
                 state.settling = state.settling.saturating_sub(1);
@@ -240,7 +279,7 @@ impl State {
         let Some(verdict) = self.judge_again(&ask) else { return self.open(ask) };
         // A grant was given while the question was on its way.
         match verdict {
-            Verdict::Allow(_) => self.covered(ask),
+            Verdict::Allow(_) => self.covered(ask, DECIDED),
             Verdict::Deny { reason, .. } if self.args.book.is_shown(&ask.id) => {
                 self.deny(ask, DecisionSource::Policy, reason);
             }
@@ -302,7 +341,11 @@ impl State {
                 let grant = ask.question.grant.clone().filter(|_| scope > Scope::Once);
                 let grant = grant.map(|grant| Grant { scope, ..grant });
                 let event = granted(&ask, DecisionSource::User, by, scope, grant.clone());
-                let allowed = ApprovalResult::Allowed(ask.binding());
+                let allowed = if grants_part(&ask, grant.as_ref()) {
+                    ApprovalResult::Covered
+                } else {
+                    ApprovalResult::Allowed(ask.binding())
+                };
                 self.apply_answer(ask, event, allowed, grant, told);
             }
             HumanDecision::Deny { reason } => {
@@ -398,25 +441,71 @@ impl State {
         });
     }
 
+    /// Changes the permission mode once the change is on disk; a stricter mode applies at once. The
+    /// open requests are then judged again.
+    fn set_mode(
+        &mut self,
+        to: PermissionMode,
+        by: Option<String>,
+        told: RpcReplyPort<Result<ModeChange, ModeError>>,
+    ) {
+        let restriction = self.args.policy.restriction(to, &self.args.tier);
+        let change = ModeChange { mode: to, is_same: false, restriction: restriction.clone() };
+        let Some(request) = self.args.mode.request(to) else {
+            return answer(told, Ok(ModeChange { is_same: true, ..change }));
+        };
+        self.settling += 1;
+        let event = Event::PermissionModeChanged {
+            mode: to,
+            from: request.from,
+            restriction,
+            changed_by: by,
+        };
+        let recorded = self.args.transcript.record(None, event, Durability::Synced);
+        let (mode, line) = (self.args.mode.clone(), self.args.line.clone());
+        tokio::spawn(async move {
+            let result = match recorded.await {
+                Ok(()) => {
+                    mode.recorded(request);
+                    Ok(change)
+                }
+                Err(unrecorded) => {
+                    mode.failed(request);
+                    Err(ModeError::Unrecorded(unrecorded.to_string()))
+                }
+            };
+            line.tell(Msg::Settled(true));
+            answer(told, result);
+        });
+    }
+
     fn deny(&self, ask: ApprovalRequest, by: DecisionSource, reason: String) {
         self.args.book.end(&ask.id, QuestionEnd::Answered(None));
         self.args.transcript.note(Some(&ask.origin), denied(&ask, by, None, &reason));
         ask.reply.send(ApprovalResult::Denied { reason });
     }
 
-    /// Ends a request that a grant covers, and records the withdrawal for observers.
-    fn covered(&self, ask: ApprovalRequest) {
+    /// Ends a request that needs no answer of its own any more, and records the withdrawal with the
+    /// reason for observers. The call is judged again.
+    fn covered(&self, ask: ApprovalRequest, reason: &str) {
         if self.args.book.end(&ask.id, QuestionEnd::Answered(None)).is_some() {
-            self.withdrawn(&ask.id, &ask.origin, "another answer covers it");
+            self.withdrawn(&ask.id, &ask.origin, reason);
         }
         ask.reply.send(ApprovalResult::Covered);
     }
 
-    /// Judges all open requests again after a new grant, and ends those that it decides.
+    /// Judges all open requests again after a new grant or a change of the mode, and ends those
+    /// that it decides. A request whose call would run in another confinement by now ends as well:
+    /// an answer is about what was asked.
     fn judge_queue_again(&mut self) {
         for ask in std::mem::take(&mut self.open) {
             match self.judge_again(&ask) {
-                Some(Verdict::Allow(_)) => self.covered(ask),
+                Some(Verdict::Allow(_)) => self.covered(ask, DECIDED),
+                Some(Verdict::Ask(question))
+                    if question.confinement != ask.question.confinement =>
+                {
+                    self.covered(ask, OTHERWISE_CONFINED);
+                }
                 Some(Verdict::Deny { reason, .. }) => {
                     self.deny(ask, DecisionSource::Policy, reason);
                 }
@@ -425,8 +514,8 @@ impl State {
         }
     }
 
-    /// Decision of the policy with the current grants. `None` if there are no grants, so that the
-    /// decision cannot have changed.
+    /// Decision of the policy with the current grants and mode. `None` if there are no grants and
+    /// the mode never changed, so that the decision cannot have changed.
     fn judge_again(&self, ask: &ApprovalRequest) -> Option<Verdict> {
         let grants = self.args.book.grants();
         let situation = Situation {
@@ -434,11 +523,13 @@ impl State {
             agent: &ask.origin.agent_path,
             grants: &grants,
             asking: self.args.asking,
+            mode: self.args.mode.current(),
             now_ms: self.args.clock.wall_ms(),
             uptime: self.args.clock.monotonic(),
             tier: &self.args.tier,
         };
-        (!grants.is_empty()).then(|| ask.policy.judge(&ask.action, &situation))
+        let may_differ = !grants.is_empty() || self.args.mode.has_changed();
+        may_differ.then(|| ask.policy.judge(&ask.action, &situation))
     }
 
     fn withdraw(&mut self, id: &QuestionId) {
@@ -491,6 +582,11 @@ fn reason_of(ask: &ApprovalRequest, tier: &SandboxTier) -> String {
     }
 }
 
+/// True if the answer that creates `grant` allows only a part of the call.
+fn grants_part(ask: &ApprovalRequest, grant: Option<&Grant>) -> bool {
+    ask.question.grants_part && grant.is_some()
+}
+
 fn requested(ask: &ApprovalRequest, tier: &SandboxTier) -> Event {
     Event::PermissionRequested {
         request_id: ask.id.clone(),
@@ -518,6 +614,7 @@ fn granted(
         request_id: ask.id.clone(),
         by,
         scope,
+        grants_part: grants_part(ask, grant.as_ref()),
         grant,
         target: target(ask),
         binding: ask.binding().as_str().to_owned(),

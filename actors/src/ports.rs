@@ -4,12 +4,14 @@
 //! connects two ports: it asks the policy, and creates the permitted call that a tool accepts.
 
 mod action;
+mod checkpoint;
 mod clock;
 mod connections;
 mod grants;
 mod hook;
 mod isolated_workspace;
 mod journal;
+mod mode_decision;
 mod policy;
 mod provider;
 mod review;
@@ -20,6 +22,9 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 pub use action::{Action, CommandPath, Operation, PathLink, Prepared};
+pub use checkpoint::{
+    CheckpointProgress, CheckpointRequest, CheckpointStore, NoCheckpoints, TakenCheckpoint,
+};
 pub use clock::{Clock, Ids};
 pub use connections::{ConnectionAnswer, ConnectionAsker, ConnectionRequest};
 pub use grants::{ActiveGrants, GrantStore, GrantTime, NoGrants};
@@ -27,6 +32,9 @@ pub use hook::{Hook, HookInvocation, HookPayload, HookReport, HookResult, Hooked
 pub use isolated_workspace::{IsolatedWorkspace, IsolatedWorkspaces};
 pub use journal::{
     Committed, Journal, JournalBatch, JournalDone, JournalError, JournalStore, OpenedJournal,
+};
+pub use mode_decision::{
+    CommandConfinement, Coverage, EffectClass, ModeDecision, ModeProfile, decide,
 };
 pub use policy::{
     AnswerSource, Confinement, NetworkAccess, PermissionQuestion, Policy, Situation, Verdict,
@@ -78,6 +86,8 @@ pub struct Ports {
     pub policy: Arc<dyn Policy>,
     /// Store of grants that outlive the session.
     pub grants: Arc<dyn GrantStore>,
+    /// Store of checkpoints of the workspace.
+    pub checkpoints: Arc<dyn CheckpointStore>,
     /// Journal of the session.
     pub journal: Arc<dyn JournalStore>,
     /// Source of time, for deadlines and records, and of the jitter of retries.

@@ -21,8 +21,8 @@ use crate::conversation::{
 use crate::cost::Budget;
 use crate::delegation::{ActionLog, Forget};
 use crate::event::{
-    Branch, Event, Grant, JobEnd, MessageKind, Origin, PromptOverrides, RecordId, ResumedConfig,
-    SandboxTier, Scope, StartedCall, StoredRecord, TargetType,
+    Branch, Event, Grant, JobEnd, MessageKind, Origin, PermissionMode, PromptOverrides, RecordId,
+    ResumedConfig, SandboxTier, Scope, StartedCall, StoredRecord, TargetType,
 };
 use crate::ledger::{Accounts, LOST_REPLY};
 use crate::outcome::Memories;
@@ -166,6 +166,9 @@ pub struct StartedWith {
     pub cwd: String,
     /// Sandbox tier of processes; `Unknown` with an empty text if not recorded.
     pub tier: SandboxTier,
+    /// Latest permission mode of the session; `None` if not recorded.
+    #[serde(default)]
+    pub permission_mode: Option<PermissionMode>,
     /// Hash of the main agent's instructions; empty if not recorded.
     pub instructions: String,
     /// Limits that were set for this session only.
@@ -252,6 +255,7 @@ impl StartedWith {
             provider,
             model,
             tier,
+            permission_mode,
             instructions,
             budget,
             prompt,
@@ -261,6 +265,7 @@ impl StartedWith {
         self.provider.clone_from(provider);
         self.model.clone_from(model);
         self.tier.clone_from(tier);
+        self.permission_mode = permission_mode.or(self.permission_mode);
         self.instructions.clone_from(instructions);
         self.budget = *budget;
         self.prompt.clone_from(prompt);
@@ -319,7 +324,7 @@ pub fn replay<'a>(
     replay.finish()
 }
 
-/// Incremental fold, for a journal that is read in parts. Serialised, it is a checkpoint.
+/// Incremental fold, for a journal that is read in parts. Serialised, it is a fold cache.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Replay {
     invocation: Option<InvocationId>,
@@ -349,7 +354,7 @@ fn inherit(inherited: &mut Memories, event: &Event) {
 impl Replay {
     /// Version of the serialised state of a fold. It must change when the same records give another
     /// result.
-    pub const VERSION: u32 = 4;
+    pub const VERSION: u32 = 5;
 
     /// Creates an empty fold for `invocation`, or for the main agent if it is `None`.
     pub fn new(invocation: Option<InvocationId>) -> Replay {
@@ -476,6 +481,7 @@ impl Replay {
                 mode,
                 cwd,
                 tier,
+                permission_mode,
                 instructions,
                 budget,
                 prompt,
@@ -492,11 +498,17 @@ impl Replay {
                     mode: mode.clone(),
                     cwd: cwd.clone(),
                     tier: tier.clone(),
+                    permission_mode: *permission_mode,
                     instructions: instructions.clone(),
                     budget: *budget,
                     prompt: prompt.clone(),
                 });
                 self.replayed.ended = None;
+            }
+            Event::PermissionModeChanged { mode, .. } => {
+                if let Some(started) = &mut self.replayed.started {
+                    started.permission_mode = Some(*mode);
+                }
             }
             Event::SessionTitled { title } => self.replayed.title = Some(title.clone()),
             Event::SessionEnded { reason, .. } => self.replayed.ended = Some(reason.to_string()),
@@ -534,10 +546,10 @@ impl Replay {
                 self.close_question(request_id);
                 self.questions.insert(record.record, question);
             }
-            Event::PermissionGranted { request_id, grant, target, .. } => {
+            Event::PermissionGranted { request_id, grant, target, grants_part, .. } => {
                 let question = self.close_question(request_id);
-                // An answer about a connection allows no call.
-                let is_of_call = target.target_type != TargetType::Connection;
+                // An answer about a connection allows no call, and one about a part not all of it.
+                let is_of_call = target.target_type != TargetType::Connection && !grants_part;
                 if let Some(question) = question.filter(|_| is_of_call) {
                     let OpenQuestion { call_id, digest, .. } = question;
                     self.history.edit(&call_id, |call| call.open.approved = Some(digest));

@@ -203,6 +203,7 @@ impl SessionBase {
             mode: if self.delegation_handle.is_some() { "multi-agent" } else { "single-agent" }
                 .to_owned(),
             tier: self.settings.tier.clone(),
+            permission_mode: Some(self.services.mode.current()),
             instructions: self.settings.instructions.clone(),
             budget: self.settings.own_budget,
             prompt: self.settings.own_prompt.clone(),

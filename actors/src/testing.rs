@@ -16,9 +16,9 @@ use crate::conversation::{CallId, InvocationId, Message, Prompt, SessionId};
 use crate::event::{Announcement, Event, HookEvent, Origin, RecordId};
 use crate::limits::Limits;
 use crate::ports::{
-    Action, AnswerSource, CallContext, Confinement, GrantStore, Hook, HookInvocation, HookReport,
-    HookResult, Ids, NetworkAccess, NoGrants, NoHooks, PermissionQuestion, Policy, PortFuture,
-    Ports, Situation, Toolbox, Verdict,
+    Action, AnswerSource, CallContext, CheckpointStore, Confinement, GrantStore, Hook,
+    HookInvocation, HookReport, HookResult, Ids, NetworkAccess, NoCheckpoints, NoGrants, NoHooks,
+    PermissionQuestion, Policy, PortFuture, Ports, Situation, Toolbox, Verdict,
 };
 use crate::root_session::{FailPoints, SessionHandle, SessionSettings, TurnOutcome};
 use crate::subscription::Subscription;
@@ -176,6 +176,7 @@ pub fn ask_all() -> Arc<dyn Policy> {
             reason: format!("{} asks", action.tool),
             scopes: vec![Scope::Once, Scope::Session],
             grant: Some(grant),
+            grants_part: false,
             yes_covers: true,
             rule: None,
             confinement: test_confinement(),
@@ -201,6 +202,8 @@ pub struct SessionBuilder {
     pub policy: Arc<dyn Policy>,
     /// Store of grants that outlive the session.
     pub grants: Arc<dyn GrantStore>,
+    /// Store of checkpoints; by default none are taken.
+    pub checkpoints: Arc<dyn CheckpointStore>,
     /// Hooks of the session; none by default.
     pub hooks: Arc<dyn Hook>,
     /// Source of answers to permission requests; by default a person, whose answers the test gives.
@@ -241,6 +244,7 @@ impl SessionBuilder {
             tools: Toolbox::default(),
             policy: allow_all(),
             grants: Arc::new(NoGrants),
+            checkpoints: Arc::new(NoCheckpoints),
             hooks: Arc::new(NoHooks),
             asking: AnswerSource::Human,
             limits: Limits::default(),
@@ -302,6 +306,7 @@ impl SessionBuilder {
             hooks: Arc::clone(&self.hooks),
             policy: Arc::clone(&self.policy),
             grants: Arc::clone(&self.grants),
+            checkpoints: Arc::clone(&self.checkpoints),
             journal: Arc::clone(&self.journal) as Arc<dyn crate::ports::JournalStore>,
             clock: Arc::clone(&self.clock),
             ids: Arc::new(CountedIds::of(self.process)),

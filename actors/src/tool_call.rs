@@ -2,6 +2,7 @@
 //! affects only its own call. Cancelling a call kills its processes.
 
 pub mod arguments;
+mod checkpoints;
 mod connection_questions;
 mod open_question;
 mod pipeline;
@@ -23,6 +24,7 @@ use crate::mailbox::{
 };
 use crate::ports::{HookPayload, ToolOutput};
 
+pub(crate) use checkpoints::Checkpoints;
 pub(crate) use post_call::Notices;
 pub(crate) use services::Services;
 

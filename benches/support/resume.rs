@@ -39,13 +39,13 @@ pub(crate) fn main() -> ExitCode {
         let verified = verify_session(&session, "s").unwrap();
         assert_eq!((verified.records, &verified.problem), (RECORDS, &None));
         table::fact(name, verified.bytes as f64 / 1e6, "MB");
-        // Removes the checkpoint that was made during writing: a killed process may leave none.
-        fs::remove_file(session.join("checkpoint.json")).ok();
-        for (what, keep) in [("without a checkpoint", false), ("with one", true)] {
+        // Removes the fold cache that was made during writing: a killed process may leave none.
+        fs::remove_file(session.join("fold-cache.json")).ok();
+        for (what, keep) in [("without a fold cache", false), ("with one", true)] {
             let mut best: Option<Measured> = None;
             for _ in 0..3 {
                 if !keep {
-                    fs::remove_file(session.join("checkpoint.json")).ok();
+                    fs::remove_file(session.join("fold-cache.json")).ok();
                 }
                 let measured = in_a_process(&session);
                 if best.as_ref().is_none_or(|best| measured.ready < best.ready) {
@@ -173,6 +173,7 @@ fn started() -> Event {
         model: "m".to_owned(),
         mode: "single-agent".to_owned(),
         tier: posse_actors::event::SandboxTier::Full,
+        permission_mode: None,
         instructions: String::new(),
         budget: posse_actors::cost::Budget::default(),
         prompt: posse_actors::event::PromptOverrides::default(),

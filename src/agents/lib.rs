@@ -26,7 +26,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use posse_actors::event::PromptOverrides;
+use posse_actors::event::{PermissionMode, PromptOverrides};
 use posse_actors::ports::{Thinking, ToolSpec};
 use serde_json::Value;
 use strum::{IntoStaticStr, VariantArray};
@@ -281,6 +281,13 @@ impl fmt::Display for ToolSelection {
 }
 
 impl Agent {
+    /// Permission mode with which a session of this main agent starts, if `configured` is the mode
+    /// of the settings: for an agent that may only read, at most `plan`.
+    pub fn first_mode(&self, configured: PermissionMode) -> PermissionMode {
+        let plans = configured.stricter(PermissionMode::Plan);
+        plans.filter(|_| self.read_only).unwrap_or(configured)
+    }
+
     /// Instructions of the agent, with hidden characters as visible escapes.
     pub fn instructions(&self) -> &str {
         &self.prompt

@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use posse_actors::event::PermissionMode;
 use posse_base::failure::{ErrorCode, Exit, Failure};
 use posse_frontend::remote_session::{AttachRole, RemoteMessage, RemoteSession};
 use tokio::io::AsyncWriteExt;
@@ -43,6 +44,9 @@ pub struct AttachOptions {
     /// Limits the existing records to the last `last` ones, plus earlier ones about permission
     /// requests and about resuming the session. `None`: no limit.
     pub last: Option<u64>,
+    /// Permission mode of the start, of a controller: the session gets it if it is stricter than
+    /// its own. `None`: the mode of the session stays.
+    pub permission_mode: Option<PermissionMode>,
 }
 
 /// Attaches to the session at `place`: connects, sends the token, and waits for the answer of the
@@ -61,7 +65,8 @@ pub async fn join(place: &SocketAddress, options: AttachOptions) -> Result<Remot
         Failure::new(ErrorCode::AttachRefused, Exit::Session, "cannot read the attach token")
             .because(error.to_string())
     })?;
-    let hello = Hello::new(token, options.role, options.after, options.last);
+    let mut hello = Hello::new(token, options.role, options.after, options.last);
+    hello.permission_mode = options.permission_mode;
     stream.write_all(&line(&hello)).await.map_err(|error| unreachable_session(&error))?;
     let (mut read, write) = stream.into_split();
     let mut lines = LineReader::new(LINE_BYTES_MAX, READ_BYTES);

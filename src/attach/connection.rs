@@ -103,6 +103,9 @@ pub(super) async fn handshake(
 /// joins, and that it leaves before the session ends.
 pub(super) async fn serve(client: Admitted, session: SessionHandle, bounds: AttachBounds) {
     let Admitted { stream, reader, hello, name } = client;
+    if let Err(why) = apply_mode(&session, &hello, &name).await {
+        return refuse(stream, rejected(why), bounds.refusal_max).await;
+    }
     let records = session.last_record();
     let accepted = AttachAccepted {
         session_id: session.id().clone(),
@@ -141,6 +144,24 @@ pub(super) async fn serve(client: Admitted, session: SessionHandle, bounds: Atta
         };
         session.warn(format!("{name} left this session{why}"));
     }
+}
+
+/// Changes the session to the mode that `hello` brings, if that is stricter than the mode of the
+/// session. Fails if an observer brings one, or if neither mode is stricter.
+async fn apply_mode(session: &SessionHandle, hello: &Hello, name: &str) -> Result<(), String> {
+    let Some(start) = hello.permission_mode else { return Ok(()) };
+    if hello.role == AttachRole::Observer {
+        return Err("an observer cannot change the permission mode".to_owned());
+    }
+    let own = session.requested_permission_mode();
+    let Some(stricter) = own.stricter(start) else {
+        return Err(format!("the permission modes {own} and {start} cannot be combined"));
+    };
+    if stricter == own {
+        return Ok(());
+    }
+    let changed = session.set_permission_mode(stricter, Some(name.to_owned())).await;
+    changed.map(drop).map_err(|error| error.to_string())
 }
 
 /// Process id of the client. `None`: the system does not report it. A client of another user is an
@@ -317,6 +338,10 @@ impl InstructionHandler {
             Instruction::Context => {
                 self.session.announce_context();
                 Ok(())
+            }
+            Instruction::PermissionMode(mode) => {
+                let changed = self.session.set_permission_mode(mode, Some(self.name.clone())).await;
+                changed.map(|_| ()).map_err(|error| error.to_string())
             }
             Instruction::Answer(id, decision) => {
                 let answered = self.session.answer_by(id, decision, Some(self.name.clone())).await;

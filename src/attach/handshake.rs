@@ -1,5 +1,6 @@
 //! Handshake and status lines of an attach connection, for both sides. Pure.
 
+use posse_actors::event::PermissionMode;
 use posse_base::failure::ErrorCode;
 use posse_frontend::remote_session::{AttachAccepted, AttachRole, RemoteMessage};
 use serde::{Deserialize, Serialize};
@@ -27,11 +28,15 @@ pub(crate) struct Hello {
     /// requests and about resuming the session. `None`: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last: Option<u64>,
+    /// Permission mode of the start. The session gets the stricter one of it and its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) permission_mode: Option<PermissionMode>,
 }
 
 impl Hello {
     pub(crate) fn new(token: String, role: AttachRole, after: u64, last: Option<u64>) -> Hello {
-        Hello { r#type: "attach".to_owned(), v: VERSION, token, role, after, last }
+        let r#type = "attach".to_owned();
+        Hello { r#type, v: VERSION, token, role, after, last, permission_mode: None }
     }
 
     /// Parses a first line and checks its type and version. The error never quotes the line,

@@ -201,7 +201,7 @@ mod tests {
     }
 
     fn joining(role: AttachRole) -> AttachOptions {
-        AttachOptions { role, after: 0, last: None }
+        AttachOptions { role, after: 0, last: None, permission_mode: None }
     }
 
     #[tokio::test]

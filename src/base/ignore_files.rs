@@ -70,6 +70,46 @@ pub fn walk(
     walk
 }
 
+/// Ignore rules of git for the entries of one folder, for a walk that its caller carries out. Unlike
+/// git, they also apply to files that are tracked.
+#[derive(Debug, Clone)]
+pub struct GitIgnoreRules {
+    rules: Arc<FolderRules>,
+    budget: Arc<PatternBudget>,
+}
+
+impl GitIgnoreRules {
+    /// Rules for the entries of `root`, an absolute path without links: those of `.gitignore` and
+    /// `.git/info/exclude` in it, and above it up to the top folder of the repository that contains
+    /// it. The user's global excludes do not count.
+    pub fn of_root(root: &Path) -> GitIgnoreRules {
+        let has_git = |folder: &Path| folder.join(".git").symlink_metadata().is_ok();
+        let depth = root.ancestors().position(has_git).unwrap_or(0);
+        let mut folders: Vec<&Path> = root.ancestors().take(depth + 1).collect();
+        folders.reverse();
+        let budget = PatternBudget::default();
+        let nothing = [Gitignore::empty(), Gitignore::empty(), Gitignore::empty()];
+        let mut rules = Arc::new(FolderRules { files: nothing, above: None });
+        for folder in folders {
+            rules = budget.folder_rules(folder, IgnoreScope::Repository, &rules);
+        }
+        GitIgnoreRules { rules, budget: Arc::new(budget) }
+    }
+
+    /// Rules for the entries of `folder`, which these rules do not ignore. To be called only for a
+    /// folder that contains `.gitignore` or `.git`: others have the rules of the folder above them.
+    #[must_use]
+    pub fn of_folder(&self, folder: &Path) -> GitIgnoreRules {
+        let rules = self.budget.folder_rules(folder, IgnoreScope::Repository, &self.rules);
+        GitIgnoreRules { rules, budget: Arc::clone(&self.budget) }
+    }
+
+    /// True if the entry at the absolute path `path` in the folder of these rules is ignored.
+    pub fn is_ignored(&self, path: &Path, is_dir: bool) -> bool {
+        self.rules.matched(path, is_dir).is_ignore()
+    }
+}
+
 /// Opens a regular file, or a link to one, for reading, without waiting. `None` for other kinds of
 /// files, and if it cannot be opened.
 pub fn open_regular(path: &Path) -> Option<File> {

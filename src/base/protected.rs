@@ -32,7 +32,7 @@ use Class::{Authority, Editor, Git, Instructions, Pipeline, Start};
 
 /// Names that are protected in every folder, in lower case, sorted for binary search; each with its
 /// class, and the programs that read it.
-const NAMES: [(&str, Class, &str); 285] = [
+const NAMES: [(&str, Class, &str); 303] = [
     (".agent", Authority, "agents: project folder"),
     (".agents", Authority, "agents: project folder"),
     (".aiassistant", Instructions, "JetBrains AI Assistant"),
@@ -72,9 +72,12 @@ const NAMES: [(&str, Class, &str); 285] = [
     (".continue", Authority, "Continue"),
     (".continuerc.json", Authority, "Continue"),
     (".copilot", Authority, "GitHub Copilot CLI"),
+    (".corepack.env", Pipeline, "Corepack"),
     (".crush", Authority, "Crush"),
     (".crush.json", Authority, "Crush"),
     (".cshrc", Start, "csh"),
+    (".ctags", Start, "Universal Ctags"),
+    (".ctags.d", Start, "Universal Ctags"),
     (".cursor", Authority, "Cursor"),
     (".cursorrules", Instructions, "Cursor"),
     (".devcontainer", Editor, "dev containers"),
@@ -100,6 +103,7 @@ const NAMES: [(&str, Class, &str); 285] = [
     (".fslckout", Git, "Fossil"),
     (".gdbinit", Start, "gdb"),
     (".gemini", Authority, "Gemini CLI"),
+    (".gh-dash.yml", Start, "gh-dash"),
     (".ghci", Start, "GHCi"),
     (".git", Git, "git"),
     (".git-hooks", Pipeline, "Overcommit"),
@@ -121,12 +125,14 @@ const NAMES: [(&str, Class, &str); 285] = [
     (".inputrc", Start, "readline"),
     (".irbrc", Start, "irb"),
     (".java-version", Start, "jenv"),
+    (".jedi", Editor, "Jedi, and editors that use it"),
     (".junie", Authority, "Junie"),
     (".jvmopts", Start, "Java tools"),
     (".kilocode", Authority, "Kilo Code"),
     (".kilocodemodes", Instructions, "Kilo Code"),
     (".kiro", Authority, "Kiro"),
     (".kshrc", Start, "ksh"),
+    (".lapce", Editor, "Lapce"),
     (".latexmkrc", Start, "latexmk"),
     (".lazy.lua", Editor, "lazy.nvim"),
     (".lazygit.yml", Start, "lazygit"),
@@ -169,11 +175,13 @@ const NAMES: [(&str, Class, &str); 285] = [
     (".openhands", Authority, "OpenHands"),
     (".openhands_instructions", Instructions, "OpenHands"),
     (".overcommit.yml", Pipeline, "Overcommit"),
+    (".p4config", Git, "Perforce"),
     (".pam_environment", Start, "PAM"),
     (".pdbrc", Start, "pdb"),
     (".pdm-python", Start, "PDM"),
     (".perl-version", Start, "plenv"),
     (".perldb", Start, "Perl debugger"),
+    (".phpbrewrc", Start, "phpbrew"),
     (".pi", Authority, "pi"),
     (".pnpmfile.cjs", Pipeline, "pnpm"),
     (".pnpmfile.mjs", Pipeline, "pnpm"),
@@ -185,10 +193,12 @@ const NAMES: [(&str, Class, &str); 285] = [
     (".pryrc", Start, "Pry"),
     (".psysh.php", Start, "PsySH"),
     (".pylintrc", Editor, "Pylint, and editors that run it"),
+    (".pylintrc.toml", Editor, "Pylint, and editors that run it"),
     (".python-version", Start, "uv, pyenv"),
     (".python-versions", Start, "uv"),
     (".qoder", Authority, "Qoder"),
     (".qwen", Authority, "Qwen Code"),
+    (".rbenv-vars", Start, "rbenv-vars"),
     (".rdata", Start, "R"),
     (".rdbgrc", Start, "Ruby debuggers"),
     (".readthedocs.yaml", Pipeline, "Read the Docs"),
@@ -203,6 +213,7 @@ const NAMES: [(&str, Class, &str); 285] = [
     (".rovodev", Authority, "Rovo Dev"),
     (".rprofile", Start, "R"),
     (".rtx.toml", Start, "mise"),
+    (".rubocop.yml", Editor, "RuboCop, and editors that run it"),
     (".ruby-version", Start, "rbenv"),
     (".rules", Instructions, "Zed"),
     (".rust-analyzer.toml", Editor, "rust-analyzer"),
@@ -212,6 +223,7 @@ const NAMES: [(&str, Class, &str); 285] = [
     (".screenrc", Start, "screen"),
     (".sdkmanrc", Start, "SDKMAN"),
     (".semaphore", Pipeline, "Semaphore"),
+    (".solargraph.yml", Editor, "Solargraph"),
     (".tcshrc", Start, "tcsh"),
     (".teamcity", Pipeline, "TeamCity"),
     (".tekton", Pipeline, "Tekton"),
@@ -249,6 +261,7 @@ const NAMES: [(&str, Class, &str); 285] = [
     (".zuul.yaml", Pipeline, "Zuul"),
     ("_fossil_", Git, "Fossil"),
     ("_irbrc", Start, "irb"),
+    ("_opam", Start, "opam, in its shell hook"),
     ("agent.md", Instructions, "agents: project folder"),
     ("agents.local.md", Instructions, "most agents"),
     ("agents.md", Instructions, "most agents"),
@@ -275,6 +288,7 @@ const NAMES: [(&str, Class, &str); 285] = [
     ("gemini.local.md", Instructions, "Gemini CLI"),
     ("gemini.md", Instructions, "Gemini CLI"),
     ("git~1", Git, "git"),
+    ("global.json", Start, ".NET"),
     ("gptme.toml", Authority, "gptme"),
     ("grok.md", Instructions, "Grok CLI"),
     ("grumphp.yaml", Pipeline, "GrumPHP"),
@@ -283,6 +297,7 @@ const NAMES: [(&str, Class, &str); 285] = [
     ("grumphp.yml.dist", Pipeline, "GrumPHP"),
     ("gtags.conf", Start, "GNU Global"),
     ("hie.yaml", Editor, "haskell-language-server"),
+    ("hk.local.pkl", Pipeline, "hk"),
     ("hk.pkl", Pipeline, "hk"),
     ("iflow.md", Instructions, "iFlow CLI"),
     ("irb.rc", Start, "irb"),
@@ -300,6 +315,7 @@ const NAMES: [(&str, Class, &str); 285] = [
     ("lsp.json", Editor, "GitHub Copilot CLI"),
     ("mise.local.toml", Start, "mise"),
     ("mise.toml", Start, "mise"),
+    ("mypy.ini", Editor, "mypy, and editors that run it"),
     ("nuget.config", Pipeline, "NuGet"),
     ("opencode.json", Authority, "opencode"),
     ("opencode.jsonc", Authority, "opencode"),
@@ -308,8 +324,10 @@ const NAMES: [(&str, Class, &str); 285] = [
     ("posse.md", Instructions, "posse"),
     ("prek.toml", Pipeline, "prek"),
     ("pylintrc", Editor, "Pylint, and editors that run it"),
+    ("pylintrc.toml", Editor, "Pylint, and editors that run it"),
     ("qwen.md", Instructions, "Qwen Code"),
     ("rust-analyzer.toml", Editor, "rust-analyzer"),
+    ("rust-project.json", Editor, "rust-analyzer"),
     ("rust-toolchain", Start, "rustup"),
     ("rust-toolchain.toml", Start, "rustup"),
     ("skill.md", Instructions, "agents: skills"),
@@ -322,10 +340,12 @@ const NAMES: [(&str, Class, &str); 285] = [
 
 /// Names that are protected only directly in a folder of a certain name: name of the folder,
 /// protected name, class, and the programs that read it.
-const PAIRS: [(&str, &str, Class, &str); 46] = [
+const PAIRS: [(&str, &str, Class, &str); 54] = [
     (".bundle", "config", Pipeline, "Bundler"),
     (".cargo", "config", Pipeline, "Cargo"),
     (".cargo", "config.toml", Pipeline, "Cargo"),
+    (".chef", "config.rb", Start, "Chef"),
+    (".chef", "knife.rb", Start, "Chef"),
     (".config", "autostart", Start, "desktop sessions"),
     (".config", "fish", Start, "fish"),
     (".config", "git", Git, "git"),
@@ -348,17 +368,22 @@ const PAIRS: [(&str, &str, Class, &str); 46] = [
     (".gitlab", "duo", Authority, "GitLab Duo"),
     (".hg", "hgrc", Git, "Mercurial"),
     (".hg", "hgrc-not-shared", Git, "Mercurial"),
+    (".hg", "journal.backupfiles", Git, "Mercurial"),
     (".hg", "sharedpath", Git, "Mercurial"),
+    (".hg", "undo.backupfiles", Git, "Mercurial"),
     (".lsp", "config.edn", Editor, "clojure-lsp"),
     (".mvn", "extensions.xml", Start, "Maven"),
     (".mvn", "jvm.config", Start, "Maven"),
     (".mvn", "maven.config", Start, "Maven"),
     (".pijul", "config", Git, "Pijul"),
     (".sl", "config", Git, "Sapling"),
+    (".sl", "sharedpath", Git, "Sapling"),
     (".sourcekit-lsp", "config.json", Editor, "sourcekit-lsp"),
     (".vim", "coc-settings.json", Editor, "coc.nvim"),
+    (".volta", "hooks.json", Start, "Volta"),
     (".yarn", "plugins", Pipeline, "Yarn"),
     (".yarn", "releases", Pipeline, "Yarn"),
+    ("cvs", "root", Git, "CVS"),
     ("fish", "conf.d", Start, "fish"),
     ("fish", "config.fish", Start, "fish"),
     ("mise", "conf.d", Start, "mise"),
@@ -366,6 +391,7 @@ const PAIRS: [(&str, &str, Class, &str); 46] = [
     ("mise", "config.toml", Start, "mise"),
     ("prefs", "defaults", Git, "darcs"),
     ("sl", "config", Git, "Sapling in a git repository"),
+    ("sl", "sharedpath", Git, "Sapling in a git repository"),
     ("store", "journal.backupfiles", Git, "Mercurial"),
     ("store", "undo.backupfiles", Git, "Mercurial"),
     ("tools", "bazel", Start, "Bazelisk"),
@@ -385,6 +411,27 @@ const PATTERNS: [(&str, &str, Class, &str); 10] = [
     ("lint-staged.config.", "", Pipeline, "lint-staged"),
     ("mise.", ".toml", Start, "mise"),
 ];
+
+/// Settings of direnv and mise, which may load `.env` files: paths below the folder of the project.
+pub const ENVIRONMENT_LOADERS: [&str; 9] = [
+    ".envrc",
+    ".mise.toml",
+    ".mise.local.toml",
+    ".mise/config.toml",
+    ".config/mise.toml",
+    ".config/mise/config.toml",
+    "mise.toml",
+    "mise.local.toml",
+    "mise/config.toml",
+];
+
+/// True if `name`, in the form of [`fold`], is `.env` or a variant such as `.env.local`, but not an
+/// example.
+pub fn is_environment_file(name: &[u8]) -> bool {
+    let examples = crate::secrets::EXAMPLES;
+    let is_variant = name.strip_prefix(b".env").is_some_and(|rest| matches!(rest, [] | [b'.', ..]));
+    is_variant && !examples.iter().any(|ending| name.ends_with(ending.as_bytes()))
+}
 
 /// Folders that package managers and build tools fill. There the sandbox protects only
 /// repositories, `.git`, `.posse` and `.agents`, unless a link in an ordinary folder leads there.

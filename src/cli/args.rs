@@ -85,6 +85,11 @@ pub enum Invocation {
     /// Show and revoke permissions that outlive a session
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Grants(GrantsArgs),
+    /// List, compare, restore and remove checkpoints of the workspace
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Checkpoints(CheckpointsArgs),
+    /// Take back the changes of the last run, also those of its commands
+    Undo(UndoArgs),
     /// Show the settings, agents and skills of a project; trust them or revoke the trust
     Trust(TrustArgs),
     /// Show the decision of the permission policy about commands, without running them
@@ -154,6 +159,10 @@ pub struct AttachArgs {
     /// Format of standard input, with --output-format stream-json
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     input_format: InputFormat,
+    /// Permission mode to attach with: the session gets it if it is stricter than its own
+    #[arg(long, value_name = "MODE", conflicts_with = "observe",
+          value_parser = ["plan", "ask", "edits", "auto", "locked"])]
+    pub permission_mode: Option<String>,
     /// Skip the records up to this number
     #[arg(long, value_name = "RECORD")]
     pub after: Option<u64>,
@@ -314,9 +323,10 @@ pub enum PermissionsAction {
         /// Report the decision as exit code
         #[arg(long)]
         exit_code: bool,
-        /// Permission mode: `locked` counts grants and rules alone; with `ask`, commands that only
-        /// read need neither
-        #[arg(long, value_name = "MODE", default_value = "locked", value_parser = ["ask", "locked"])]
+        /// Permission mode: `locked` counts grants and rules alone, and shows as `ask` what neither
+        /// allows; the other modes decide as in a session
+        #[arg(long, value_name = "MODE", default_value = "locked",
+              value_parser = ["plan", "ask", "edits", "auto", "locked"])]
         permission_mode: String,
         /// Working directory, and source of the configuration.
         #[command(flatten)]
@@ -465,6 +475,79 @@ pub enum GrantsAction {
     },
     /// Delete all grants; a file that failed verification is moved aside
     Clear,
+}
+
+/// Arguments of `posse checkpoints`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct CheckpointsArgs {
+    /// The subcommand of `posse checkpoints`.
+    #[command(subcommand)]
+    pub action: CheckpointsAction,
+    /// Folder of the project
+    #[arg(long, value_name = "DIR", global = true)]
+    pub cwd: Option<PathBuf>,
+    /// JSON output
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+/// The subcommands of `posse checkpoints`.
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+pub enum CheckpointsAction {
+    /// List the checkpoints, the newest first, with the number of files that the run changed
+    List,
+    /// Show the files that differ between a checkpoint and the present state
+    Diff {
+        /// Number of the checkpoint as shown by `list`
+        #[arg(value_name = "ID")]
+        id: u64,
+        /// Compare with the state after the run instead
+        #[arg(long)]
+        run: bool,
+        /// Show the changed lines
+        #[arg(long)]
+        patch: bool,
+    },
+    /// Restore the files of a checkpoint; the present state becomes a checkpoint
+    Restore {
+        /// Number of the checkpoint as shown by `list`
+        #[arg(value_name = "ID")]
+        id: u64,
+        /// How the restore treats files that you have changed.
+        #[command(flatten)]
+        flags: RestoreFlags,
+    },
+    /// Remove checkpoints by age and size, as configured
+    Prune {
+        /// Remove those that are older than this number of days
+        #[arg(long, value_name = "DAYS")]
+        keep_days: Option<u64>,
+    },
+}
+
+/// Flags of commands that restore files.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
+pub struct RestoreFlags {
+    /// Leave the files that you have changed since as they are
+    #[arg(long)]
+    pub keep_mine: bool,
+    /// Restore without confirmation, also files that you have changed since
+    #[arg(long, short)]
+    pub yes: bool,
+}
+
+/// Arguments of `posse undo`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct UndoArgs {
+    /// Folder of the project
+    #[arg(long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
+    /// JSON output
+    #[arg(long)]
+    pub json: bool,
+    /// How the restore treats files that the user has changed.
+    #[command(flatten)]
+    pub flags: RestoreFlags,
 }
 
 /// Arguments of `posse trust`.

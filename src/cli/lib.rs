@@ -16,10 +16,11 @@ use clap::Parser;
 use clap::error::ErrorKind;
 
 pub use args::{
-    AttachArgs, CompletionsArgs, ConfigAction, DemoArgs, DoctorAction, DoctorArgs, ExportFormat,
-    GrantsAction, GrantsArgs, HelpArgs, InputFormat, Invocation, ListArgs, LoginArgs, ManArgs,
-    OutputFormat, PermissionsAction, PlaceArgs, ReplayArgs, SessionsAction, SessionsArgs, Shell,
-    SkillsAction, SkillsArgs, TrustAction, TrustArgs,
+    AttachArgs, CheckpointsAction, CheckpointsArgs, CompletionsArgs, ConfigAction, DemoArgs,
+    DoctorAction, DoctorArgs, ExportFormat, GrantsAction, GrantsArgs, HelpArgs, InputFormat,
+    Invocation, ListArgs, LoginArgs, ManArgs, OutputFormat, PermissionsAction, PlaceArgs,
+    ReplayArgs, RestoreFlags, SessionsAction, SessionsArgs, Shell, SkillsAction, SkillsArgs,
+    TrustAction, TrustArgs, UndoArgs,
 };
 pub use directory::{check_added, working_directory};
 pub use run_args::{

@@ -248,6 +248,10 @@ pub struct AgentFlags {
     /// Approve permission requests; deny rules still apply
     #[arg(short, long, help_heading = "Authority")]
     pub yes: bool,
+    /// Permission mode: what needs no permission request [default: ask]
+    #[arg(long, value_name = "MODE", help_heading = "Authority",
+          value_parser = ["plan", "ask", "edits", "auto", "locked"])]
+    pub permission_mode: Option<String>,
     /// Describe effects without changing or starting anything
     #[arg(long, help_heading = "Authority")]
     pub dry_run: bool,
@@ -426,6 +430,7 @@ impl AgentFlags {
             ("patience", json!(self.unattended.then_some("24h")), "--unattended"),
             ("streaming.enabled", json!(self.streams()), stream_flag),
             ("persistentGrants.enabled", json!(self.keeps_grants()), grants_flag),
+            ("permissionMode", json!(self.permission_mode), "--permission-mode"),
             ("sandbox.mode", json!(self.sandbox), "--sandbox"),
             (
                 "sandbox.required",

@@ -1,21 +1,23 @@
 //! `posse attach`: finds a running session and attaches to it as a client.
 
 use std::io::{self, IsTerminal};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use posse_actors::event::{AnnouncedEvent, Announcement, Event};
+use posse_actors::event::{AnnouncedEvent, Announcement, Event, PermissionMode};
 use tokio::sync::mpsc;
 
 use crate::attach::{self, AttachOptions, SocketAddress};
 use crate::cli::{self, AttachArgs};
 use crate::commands::colors;
+use crate::commands::notifications::notifications;
 use crate::commands::resume::{is_there, pick};
 use crate::commands::run::runtime;
-use crate::config::{Dirs, Environment};
+use crate::config::{self, Dirs, Environment, Sources};
 use crate::failure::{ErrorCode, Exit, Failure};
 use crate::front::attached::{self, AttachDisplay, AttachOutcome};
+use crate::frontend::notifier::Notifier;
 use crate::frontend::remote_session::{AttachAccepted, AttachRole, RemoteMessage, RemoteSession};
 use crate::journal::state::{StoredSession, Within};
 use crate::journal::{self, SOCKET, SessionSummary, StateDir};
@@ -44,29 +46,47 @@ pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, 
     let dirs = Dirs::from_environment(environment)?;
     let state = StateDir::new(dirs.state.clone());
     let found = find(args.id.as_deref(), &state, &cwd, environment)?;
-    let place = SocketAddress::new(dirs.state, found.dir.join(SOCKET));
+    let place = SocketAddress::new(dirs.state.clone(), found.dir.join(SOCKET));
     let interactive =
         !args.prints_lines() && io::stdin().is_terminal() && io::stderr().is_terminal();
     // Without input there is no control.
     let controls = !args.observe && (args.reads_instructions() || interactive);
     let role = if controls { AttachRole::Controller } else { AttachRole::Observer };
+    let permission_mode = args.permission_mode.as_deref().and_then(PermissionMode::named);
+    if permission_mode.is_some() && !controls {
+        let what = "--permission-mode needs a front end that controls the session";
+        return Err(Failure::new(ErrorCode::FlagNeedsAnother, Exit::Usage, what)
+            .fix("attach on a terminal, or pass --input-format stream-json")
+            .into());
+    }
     let last = (!args.prints_lines() && args.after.is_none()).then_some(LAST);
     let color = colors(io::stderr().is_terminal(), environment);
+    let folder = SessionSummary::of(found.clone()).cwd.map(PathBuf::from).unwrap_or_default();
+    // Errors of the configuration concern the process that owns the session.
+    let notifications = config::load(environment, &dirs, &Sources::default())
+        .map(|loaded| notifications(&loaded.settings.notify, environment, interactive))
+        .unwrap_or_default();
     let runtime = runtime()?;
     let visited = runtime.block_on(async {
-        let mut joining = AttachOptions { role, after: args.after.unwrap_or_default(), last };
+        let after = args.after.unwrap_or_default();
+        let mut joining = AttachOptions { role, after, last, permission_mode };
         let mut again = false;
         loop {
             let remote = joined_soon(&state, &found, &place, (joining, again)).await?;
             let visit = if args.prints_lines() {
                 attached::program(remote, args.reads_instructions()).await
             } else {
-                attached::person(remote, AttachDisplay { interactive, color, again }).await
+                let display = AttachDisplay { interactive, color, again };
+                let mut notifier = Notifier::new(notifications.clone());
+                notifier.set_folder(&folder);
+                attached::person(remote, display, notifier).await
             };
             match visit {
                 // The same journal continues, for example with another model.
                 AttachOutcome::Switched(record) if !args.reads_instructions() => {
                     (joining.after, joining.last, again) = (record, None, true);
+                    // Applied already; the mode may have changed since.
+                    joining.permission_mode = None;
                 }
                 visit => return Ok(visit.finish().await),
             }

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, BufWriter, Read, Write};
 
-use posse_actors::event::Grant;
+use posse_actors::event::{Grant, PermissionMode, SandboxTier};
 use posse_base::terminal;
 use serde::Deserialize;
 use serde_json::json;
@@ -12,8 +12,8 @@ use crate::commands::notices;
 use crate::config::Environment;
 use crate::failure::{ErrorCode, Exit, Failure, all_or_failures};
 use crate::permission::{
-    Checked, NetworkMode, PolicySettings, ReadingCommands, RulePolicy, SandboxMode, command_grant,
-    command_paths,
+    Checked, CommandToCheck, NetworkMode, PolicySettings, RulePolicy, SandboxMode, command_grant,
+    command_outputs, command_paths,
 };
 use crate::tools::bash::links;
 use crate::wiring::{WorkspaceContext, place};
@@ -43,6 +43,9 @@ pub(super) fn check(
         permission_mode,
         place: location,
     } = action;
+    // What `locked` denies is shown as the question that another mode would ask.
+    let mode =
+        PermissionMode::named(permission_mode).filter(|mode| *mode != PermissionMode::Locked);
     let WorkspaceContext { cwd, dirs, loaded } = place(location, Vec::new(), environment)?;
     notices(&loaded);
     let grants = grants(granted)?;
@@ -55,18 +58,19 @@ pub(super) fn check(
         project_rules: loaded.settings.project_rules,
         own_dirs: dirs.own_folders().iter().map(|dir| dir.display().to_string()).collect(),
         home: environment.get("HOME").map(str::to_owned),
-        reading_commands: if permission_mode == "locked" {
-            ReadingCommands::Asked
-        } else {
-            ReadingCommands::Allowed
-        },
         ..PolicySettings::default()
     })?;
     let cwd = cwd.display().to_string();
     let home = environment.get("HOME");
     let judge = |command: &str| {
         let links = links::resolve(&command_paths(command, &cwd, home));
-        policy.check_resolved(command, &cwd, &links, &grants)
+        let replaces = links::existing(command_outputs(command, &cwd, home));
+        let (links, replaces) = (&links, &replaces);
+        let tier = &SandboxTier::Full;
+        policy.check_resolved(
+            CommandToCheck { command, cwd: &cwd, links, replaces, tier, mode },
+            &grants,
+        )
     };
     let mut out = BufWriter::new(terminal::stdout());
     let mut strictest = Exit::Done;

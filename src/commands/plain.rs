@@ -13,13 +13,14 @@ use posse_actors::root_session::UserCall;
 use posse_base::terminal;
 use serde_json::{Value, json};
 
+use crate::checkpoint::RestoreChoice;
 use crate::cli::{self, PromptArg, Resume, RunArgs, Which};
 use crate::commands::notifications::notifications;
 use crate::commands::offline_commands;
 use crate::commands::reports::ReportSource;
 use crate::commands::resume::{self, Resuming, SessionRow, of_project, row};
 use crate::commands::run::{runtime, start_log};
-use crate::commands::{colors, descriptors, notices, printing_notices, undo};
+use crate::commands::{colors, descriptors, first_start, notices, printing_notices, rewind, undo};
 use crate::config::preferences::{self, Preferences};
 use crate::config::{Environment, Loaded, SettingOrigin};
 use crate::failure::{ErrorCode, Exit, Failure, printable};
@@ -27,10 +28,10 @@ use crate::front::plain::{self, Options};
 use crate::front::prompt::{self, Images};
 use crate::frontend::remote_session::SessionServer;
 use crate::frontend::{
-    self, BackgroundJob, LoadedSession, OpenedSession, Report, Selectable, SelectionSources,
-    SessionSelection, Task,
+    self, BackgroundJob, LoadedSession, OpenedSession, Report, Rewind, RewindExtent, Selectable,
+    SelectionSources, SessionSelection, Task,
 };
-use crate::journal::{SessionSummary, StateDir};
+use crate::journal::{self, SessionSummary, StateDir};
 use crate::models::Catalog;
 use crate::provider::presets;
 use crate::wiring::confinement::unenforced;
@@ -167,6 +168,9 @@ impl frontend::Sessions for PlainSessions<'_> {
                 let kept = JournalSettings::new(&setup)?;
                 let made = printing_notices(|notices| assemble_in(&kept, &setup, model, notices));
                 let (ports, session) = kept.or_remove(made)?;
+                if self.interactive {
+                    first_start::tell(&setup, kept.dir(), session.permission_mode);
+                }
                 (Some(kept), ports, session)
             }
         };
@@ -299,7 +303,45 @@ impl frontend::Sessions for PlainSessions<'_> {
         let (found, session) = (Arc::clone(&self.found), session.to_owned());
         Box::new(move || {
             let state = StateDir::new(found.dirs.state.clone());
-            Ok(undo::undo(&state, &session, &found.cwd)?)
+            let store = || rewind::store(&found.cwd, &found.dirs, &found.loaded.settings).ok();
+            Ok(undo::undo(&state, &session, &found.cwd, store)?)
+        })
+    }
+
+    fn rewind_points(&self, session: &str) -> BackgroundJob<Vec<(usize, String)>> {
+        let (found, session) = (Arc::clone(&self.found), session.to_owned());
+        Box::new(move || {
+            let state = StateDir::new(found.dirs.state.clone());
+            let (_, records) = journal::whole_session(&state, &session)?;
+            let store = rewind::store(&found.cwd, &found.dirs, &found.loaded.settings);
+            Ok(rewind::rows(rewind::points(&records), &store))
+        })
+    }
+
+    fn rewind(&self, session: &str, prompt: usize, extent: RewindExtent) -> BackgroundJob<Rewind> {
+        let (found, session) = (Arc::clone(&self.found), session.to_owned());
+        let (mut args, environment) = (self.args.clone(), self.environment.clone());
+        Box::new(move || {
+            let state = StateDir::new(found.dirs.state.clone());
+            let (_, records) = journal::whole_session(&state, &session)?;
+            let point = rewind::find(rewind::points(&records), prompt)?;
+            let call = if extent == RewindExtent::Conversation {
+                None
+            } else {
+                let store = rewind::store(&found.cwd, &found.dirs, &found.loaded.settings)?;
+                let choice = match extent {
+                    RewindExtent::All => RestoreChoice::All,
+                    _ => RestoreChoice::KeepUsers,
+                };
+                rewind::call(&point, &store, choice)?
+            };
+            if matches!(extent, RewindExtent::Files | RewindExtent::All) {
+                return Ok(Rewind { session: None, call, prompt: String::new() });
+            }
+            args.resume = Some(Resume { which: Which::Id(session), fork: true, headless: false });
+            let resuming = Resuming::before(&args, &environment, point.record)?;
+            let session = Some(LoadedSession(Box::new(resuming)));
+            Ok(Rewind { session, call, prompt: point.text })
         })
     }
 

@@ -13,7 +13,7 @@ use crate::config::{Environment, Fate, Settings};
 use crate::doctor::policies::{self, PolicyPart, PolicyReport};
 use crate::failure::{Exit, Failure};
 use crate::network;
-use crate::permission::{NetworkMode, PolicySettings, ReadingCommands, SandboxMode};
+use crate::permission::{NetworkMode, PolicySettings, SandboxMode};
 use crate::wiring::{WorkspaceContext, confinement, place, skills, subagents};
 
 /// Prints the report, as text or as JSON.
@@ -48,10 +48,6 @@ fn report(
         own_dirs: own_dirs.clone(),
         home: environment.get("HOME").map(str::to_owned),
         sandbox_off_given: sandbox.mode == "off",
-        reading_commands: match tier {
-            SandboxTier::None => ReadingCommands::Asked,
-            _ => ReadingCommands::Allowed,
-        },
         ..PolicySettings::default()
     };
     let skills = skills::load(cwd, dirs, settings, environment);
@@ -75,7 +71,7 @@ fn report(
             .collect(),
         hooks: hook_parts(found),
         otherwise: policies::otherwise(&sandbox.mode, &tier),
-        examples: policies::examples(policy, &applied)?,
+        examples: policies::examples(policy, &applied, settings.permission_mode, &tier)?,
     })
 }
 
@@ -94,7 +90,13 @@ fn confinement_parts(found: &WorkspaceContext, tier: &SandboxTier) -> Vec<Policy
         reach(AnswerSource::Nobody)
     );
     let required = if sandbox.required { "required" } else { "not required" };
+    let mode = loaded.settings.permission_mode;
     vec![
+        PolicyPart::new(
+            format!("permissionMode: {}", mode.about()),
+            mode.as_str(),
+            from("permissionMode"),
+        ),
         PolicyPart::new("sandbox.mode of commands", sandbox.mode.clone(), from("sandbox.mode")),
         PolicyPart::new(
             format!("sandbox tier of this machine, {required}"),

@@ -15,10 +15,10 @@ use std::sync::Arc;
 use posse_actors::conversation::{Message, SessionId, text_of};
 use posse_actors::cost::{Amount, Budget, dollars};
 use posse_actors::delegation::TOOLS;
-use posse_actors::event::{Branch, PromptOverrides};
+use posse_actors::event::{Branch, PermissionMode, PromptOverrides};
 use posse_actors::ledger::{Accounts, RecoveredUsage};
 use posse_actors::ports::{JournalError, Ports, Provider};
-use posse_actors::replay::{Replayed, StartedWith};
+use posse_actors::replay::{Replay, Replayed, StartedWith};
 use posse_actors::root_session::{Resumption, SessionSettings};
 use posse_actors::text::clipped;
 use posse_base::terminal;
@@ -64,6 +64,15 @@ impl Resuming {
         args: &RunArgs,
         environment: &Environment,
     ) -> Result<Option<Resuming>, Failure> {
+        Resuming::before(args, environment, u64::MAX)
+    }
+
+    /// Finds the session like [`Resuming::of`]. A fork ends before the record with this number.
+    pub(crate) fn before(
+        args: &RunArgs,
+        environment: &Environment,
+        record: u64,
+    ) -> Result<Option<Resuming>, Failure> {
         let Some(resume) = &args.resume else { return Ok(None) };
         if args.flags.no_transcript && !resume.fork {
             let what = "--no-transcript cannot be used with a stored session";
@@ -76,7 +85,7 @@ impl Resuming {
         let mut notes = Vec::new();
         let found = find(resume, &state, &cwd, environment, &mut notes)?;
         let last = resume.which == Which::Last;
-        let opened = ReadSession::of(&found, resume.fork).map_err(|failure| {
+        let opened = ReadSession::of(&found, resume.fork, record).map_err(|failure| {
             let unusable =
                 matches!(failure.code, ErrorCode::SessionEmpty | ErrorCode::SessionNotOpened);
             if unusable && last { instead(failure, &found, &state, &cwd) } else { failure }
@@ -167,6 +176,16 @@ impl Resuming {
         notes.extend(changed.iter().cloned());
         // The cost of a fork starts at zero.
         let resumption = Resumption { replayed, branch, changed, damage, lost, salvaged };
+        let effective = combined_mode(&resumption, settings.permission_mode);
+        let effective = kept.or_remove(effective.map_err(Into::into))?;
+        if effective != settings.permission_mode {
+            notes.push(format!(
+                "the permission mode is {effective}, as in the session: {}; /permission-mode \
+                 changes it",
+                effective.about()
+            ));
+            settings.permission_mode = effective;
+        }
         let accounts = resumption.accounts();
         notes.extend(kept_budget(budget, accounts.spent(), resumption.lost));
         notes.extend(salvaged_text(&resumption.salvaged, &accounts));
@@ -229,13 +248,18 @@ struct ReadSession {
 }
 
 impl ReadSession {
-    fn of(found: &StoredSession, fork: bool) -> Result<ReadSession, Failure> {
+    /// A fork ends before the record with the number `before`.
+    fn of(found: &StoredSession, fork: bool, before: u64) -> Result<ReadSession, Failure> {
         let journal = if fork { None } else { Some(take(found)?) };
         let (mut replayed, damage, lost, salvaged) = if let Some(journal) = &journal {
             let folded = journal.replayed().map_err(|error| unusable(found, &error))?;
             (folded.replay.finish(), folded.repaired, folded.lost, folded.salvaged)
         } else {
-            let (replayed, damage) = journal::replayed(found)?;
+            let (replayed, damage) = if before == u64::MAX {
+                journal::replayed(found)?
+            } else {
+                replayed_before(found, before)?
+            };
             let lost = damage.is_some();
             // The cost of a fork starts at zero.
             (replayed, damage, lost, Vec::new())
@@ -252,6 +276,17 @@ impl ReadSession {
         };
         Ok(ReadSession { journal, replayed, started, damage, lost, salvaged })
     }
+}
+
+/// Folds the records before the one with the number `before`, as [`journal::replayed`] does.
+fn replayed_before(
+    found: &StoredSession,
+    before: u64,
+) -> Result<(Replayed, Option<String>), Failure> {
+    let mut replay = Replay::default();
+    let last = before.saturating_sub(1);
+    let problem = journal::until(found, last, &|_| true, &mut |record| replay.push(&record))?;
+    Ok((replay.finish(), problem))
 }
 
 /// Texts for the system prompt: those of the flags in `args`, else those that the resumed session
@@ -326,6 +361,22 @@ fn directory(
     }
     notes.push(format!("resumed in {}", started.cwd));
     Ok(recorded)
+}
+
+/// Permission mode of a session that is resumed with the mode `start`: the stricter one of `start`
+/// and that of the session. Fails if they cannot be combined.
+fn combined_mode(
+    resumption: &Resumption,
+    start: PermissionMode,
+) -> Result<PermissionMode, Failure> {
+    resumption.permission_mode(start).ok_or_else(|| {
+        let recorded = resumption.replayed.started.as_ref();
+        let recorded = recorded.and_then(|started| started.permission_mode).unwrap_or_default();
+        let what = format!("the permission modes {recorded} and {start} cannot be combined");
+        Failure::new(ErrorCode::FlagsConflict, Exit::Usage, what)
+            .because(format!("the session ran in the mode {recorded}, which stays in force"))
+            .fix(format!("resume it with --permission-mode {recorded}"))
+    })
 }
 
 /// Differences between the settings of the earlier start and those of now, as sentences.

@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 use crate::cli::{self, InputFormat, OutputFormat, PromptArg, RunArgs};
 use crate::commands::notifications::notifications;
 use crate::commands::resume::{self, Resuming};
-use crate::commands::{colors, descriptors, notices, printing_notices};
+use crate::commands::{colors, descriptors, first_start, notices, printing_notices};
 use crate::config::{Environment, Loaded, Settings};
 use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::front::headless::{self, OnHangup, RunOptions};
@@ -76,12 +76,17 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         tape: tape.as_ref(),
         keep: !args.flags.no_transcript,
     };
+    let interactive = io::stdin().is_terminal() && io::stderr().is_terminal();
     let mut assembled = if let Some(resuming) = resuming {
         resuming.assemble(&setup, model)?
     } else {
-        printing_notices(|notices| assemble(&setup, model, notices))?
+        let assembled = printing_notices(|notices| assemble(&setup, model, notices))?;
+        if interactive {
+            first_start::tell(&setup, &assembled.dir, assembled.settings.permission_mode);
+        }
+        assembled
     };
-    if io::stdin().is_terminal() && io::stderr().is_terminal() {
+    if interactive {
         assembled.settings.limits.expect_a_person();
     }
     assembled.settings.noted = authority::ignored(&loaded);

@@ -3,10 +3,13 @@
 //! The call belongs to the user and is judged and recorded like every other. The old content comes
 //! from the before-image; a file that differs from the result of the change is not touched.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use crate::checkpoint::{ChangedFile, RestoreChoice, Store};
+use crate::commands::rewind::restore_call;
 use crate::tools::{bash, write_file};
 use posse_actors::event::{Event, StoredRecord};
 use posse_actors::root_session::UserCall;
@@ -18,6 +21,9 @@ use crate::journal::{self, StateDir};
 use crate::protected::is_protected;
 use posse_base::shell_words::quoted;
 use sha2::{Digest, Sha256};
+
+/// What the model is told of the user.
+const UNDONE: &str = "took back what the last run had changed";
 
 /// Maximum size of a before-image in bytes; file tools store no larger one.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -33,16 +39,47 @@ struct UndoableChange {
     after: Option<String>,
 }
 
+/// An effect of a session that can be undone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Undoable {
+    /// A change of one file by a file tool.
+    Change(UndoableChange),
+    /// A command, in a run with this checkpoint before its first effect.
+    Command(u64),
+}
+
 /// Makes the tool call that reverts the last change of `session` that is still in effect: it writes
-/// the old content, or removes a file that the change created. Paths of changes are relative to
-/// `cwd`.
+/// the old content, or removes a file that the change created. If the last effect is a command that
+/// changed files, it restores the checkpoint of its run. Paths of changes are relative to `cwd`.
+/// `store` opens the checkpoints; `None`: there are none.
 ///
 /// Errors: `UND001` if there is no such change, `UND002` if the file was modified after the change,
 /// `UND003` if the old content is not available.
-pub(crate) fn undo(state: &StateDir, session: &str, cwd: &Path) -> Result<UserCall, Failure> {
+pub(crate) fn undo(
+    state: &StateDir,
+    session: &str,
+    cwd: &Path,
+    store: impl FnOnce() -> Option<Store>,
+) -> Result<UserCall, Failure> {
     let (found, records) = journal::whole_session(state, session)?;
-    let mut changes = effective_changes(&records);
-    while let Some(change) = changes.pop() {
+    let mut effects = effects(&records);
+    let is_command = |effect: &Undoable| matches!(effect, Undoable::Command(_));
+    let store = if effects.iter().any(is_command) { store() } else { None };
+    while let Some(effect) = effects.pop() {
+        let change = match effect {
+            Undoable::Change(change) => change,
+            Undoable::Command(id) => {
+                let by_tools = effects.iter().filter_map(|effect| match effect {
+                    Undoable::Change(change) => Some(change.path.as_str()),
+                    Undoable::Command(_) => None,
+                });
+                let by_tools: Vec<&str> = by_tools.collect();
+                if store.as_ref().is_some_and(|store| has_changed_more(store, id, &by_tools)) {
+                    return Ok(restore_call(id, RestoreChoice::KeepUsers, UNDONE));
+                }
+                continue;
+            }
+        };
         let now = hash_of(&cwd.join(&change.path));
         if now == change.before {
             // Already reverted elsewhere.
@@ -57,30 +94,67 @@ pub(crate) fn undo(state: &StateDir, session: &str, cwd: &Path) -> Result<UserCa
         return call(&found.dir.join("blobs"), &change);
     }
     Err(Failure::new(ErrorCode::NothingToUndo, Exit::Failed, "there is no change to undo")
-        .because("only changes of file tools in this session can be undone, not those of commands"))
+        .because("neither file tools nor commands have changed files in this session since"))
 }
 
-/// Changes in the order of the records, without changes that a later record reverted.
-fn effective_changes(records: &[StoredRecord]) -> Vec<UndoableChange> {
-    let mut effective_changes: Vec<UndoableChange> = Vec::new();
+/// True if the run of the checkpoint `id` has changed files, and not only those in `by_tools`, and
+/// the files are not as they were before.
+fn has_changed_more(store: &Store, id: u64, by_tools: &[&str]) -> bool {
+    let Ok(record) = store.get(id) else { return false };
+    let since = store.changes_since(&record).unwrap_or_default();
+    let changed = if record.is_finished() {
+        store.changes_of_run(&record).unwrap_or_default()
+    } else {
+        since.clone()
+    };
+    let is_more = |file: &ChangedFile| !by_tools.contains(&file.name().as_str());
+    !since.is_empty() && changed.iter().any(is_more)
+}
+
+/// Effects in the order of the records, without those that a later record reverted.
+fn effects(records: &[StoredRecord]) -> Vec<Undoable> {
+    let mut effects: Vec<Undoable> = Vec::new();
+    // The effects before each checkpoint, and the calls that run.
+    let mut at: BTreeMap<u64, Vec<Undoable>> = BTreeMap::new();
+    let mut last = None;
     for record in records {
-        let Event::ToolCompleted { metadata, .. } = &record.event else { continue };
-        // A merge changes several files.
-        let several = metadata["changes"].as_array();
-        let one = std::slice::from_ref(metadata);
-        for change in several.map_or(one, Vec::as_slice).iter().filter_map(change_of) {
-            let takes_back =
-                |last: &UndoableChange| last.before == change.after && change.before == last.after;
-            // Later changes of other files do not matter.
-            match effective_changes.iter().rposition(|last| last.path == change.path) {
-                Some(at) if takes_back(&effective_changes[at]) => {
-                    effective_changes.remove(at);
-                }
-                _ => effective_changes.push(change),
+        match &record.event {
+            Event::CheckpointCreated { checkpoint, .. } => {
+                at.insert(*checkpoint, effects.clone());
+                last = Some(*checkpoint);
             }
+            Event::CheckpointRestored { checkpoint, undo, .. } => {
+                at.insert(*undo, std::mem::take(&mut effects));
+                effects = at.get(checkpoint).cloned().unwrap_or_default();
+            }
+            Event::ToolStarted { name, effect: true, .. } if name == bash::NAME => {
+                effects.extend(last.map(Undoable::Command));
+            }
+            Event::ToolCompleted { metadata, .. } => add_changes(&mut effects, metadata),
+            _ => {}
         }
     }
-    effective_changes
+    effects
+}
+
+/// Adds the file changes of a tool result, or removes the change that it reverts.
+fn add_changes(effects: &mut Vec<Undoable>, metadata: &Value) {
+    // A merge changes several files.
+    let several = metadata["changes"].as_array();
+    let one = std::slice::from_ref(metadata);
+    for change in several.map_or(one, Vec::as_slice).iter().filter_map(change_of) {
+        let takes_back =
+            |last: &UndoableChange| last.before == change.after && change.before == last.after;
+        let of_path = |effect: &Undoable| matches!(effect, Undoable::Change(last) if last.path == change.path);
+        // Later changes of other files do not matter.
+        let place = effects.iter().rposition(of_path);
+        match place.map(|at| (at, &effects[at])) {
+            Some((at, Undoable::Change(last))) if takes_back(last) => {
+                effects.remove(at);
+            }
+            _ => effects.push(Undoable::Change(change)),
+        }
+    }
 }
 
 /// Reads a file change from the metadata of a tool result. `None` if the metadata describe none.
@@ -181,11 +255,61 @@ mod tests {
         }
     }
 
+    fn changed(effect: Undoable) -> UndoableChange {
+        match effect {
+            Undoable::Change(change) => change,
+            Undoable::Command(id) => panic!("command in the run of checkpoint {id}"),
+        }
+    }
+
+    fn recorded(event: Event) -> StoredRecord {
+        StoredRecord { event, ..completed(Value::Null) }
+    }
+
+    #[test]
+    fn commands_are_undone_with_their_run() {
+        let created = |checkpoint| {
+            let (run, left_out) =
+                (posse_actors::conversation::InvocationId::new("i"), String::new());
+            recorded(Event::CheckpointCreated { checkpoint, run, files: 1, bytes: 1, left_out })
+        };
+        let restored = |checkpoint, undo| {
+            recorded(Event::CheckpointRestored { checkpoint, undo, files: 1, kept: 0 })
+        };
+        let command = || {
+            recorded(Event::ToolStarted {
+                call_id: CallId::new("c"),
+                name: "bash".to_owned(),
+                summary: String::new(),
+                digest: String::new(),
+                effect: true,
+                coerced: Vec::new(),
+            })
+        };
+        let of = |records: &[StoredRecord]| {
+            let short = |effect: Undoable| match effect {
+                Undoable::Change(change) => change.path,
+                Undoable::Command(id) => id.to_string(),
+            };
+            effects(records).into_iter().map(short).collect::<Vec<_>>().join(" ")
+        };
+        let write = || change("a", None, "1");
+        let first = [created(1), write(), command()];
+        assert_eq!(of(&first), "a 1");
+        let second = [&first[..], &[created(2), command()]].concat();
+        assert_eq!(of(&second), "a 1 2");
+        assert_eq!(of(&[&second[..], &[restored(2, 3)]].concat()), "a 1");
+        assert_eq!(of(&[&second[..], &[restored(1, 3)]].concat()), "");
+        // The restore was taken back.
+        assert_eq!(of(&[&second[..], &[restored(1, 3), restored(3, 4)]].concat()), "a 1 2");
+        assert_eq!(of(&[command()]), "", "no checkpoint was taken");
+    }
+
     #[test]
     fn reverted_changes_are_not_undone_again() {
         let paths = |records: &[StoredRecord]| {
-            let effective_changes = effective_changes(records);
-            effective_changes.into_iter().map(|change| change.path).collect::<Vec<_>>()
+            let effects = effects(records);
+            effects.into_iter().map(|effect| changed(effect).path).collect::<Vec<_>>()
         };
         let (one, two) = (change("a", Some("1"), "2"), change("b", None, "3"));
         let back = change("a", Some("2"), "1");
@@ -205,7 +329,7 @@ mod tests {
         let merged = completed(json!({ "changes": [of(&one), of(&two), gone] }));
         let alone = std::slice::from_ref(&merged);
         assert_eq!(paths(alone), ["a", "b", "c"]);
-        assert_eq!(effective_changes(alone).pop().unwrap().after, None);
+        assert_eq!(changed(effects(alone).pop().unwrap()).after, None);
         let restored = change("c", None, "4");
         assert_eq!(paths(&[merged, restored]), ["a", "b"]);
         let other = completed(json!({ "exitCode": 0 }));

@@ -28,9 +28,10 @@ pub use layers::{
     Fate, Layers, Leaf, ProjectFile, ProjectSetting, SettingOrigin, TrustClass, key_variable,
 };
 pub use settings::{
-    CallBudget, ConfiguredAgent, ContextSize, ContextSizes, DelegationSettings, GrantKeeping,
-    ModelSelection, NetworkSettings, NotifySettings, ProviderSettings, ProviderTimeouts,
-    RoleSettings, SandboxSettings, Settings, SkillSettings, ToolSettings, UiSettings,
+    CallBudget, CheckpointSettings, ConfiguredAgent, ContextSize, ContextSizes, DelegationSettings,
+    GrantKeeping, ModelSelection, NetworkSettings, NotifySettings, ProviderSettings,
+    ProviderTimeouts, RoleSettings, SandboxSettings, Settings, SkillSettings, ToolSettings,
+    UiSettings,
 };
 pub use show::{paths, show, shown_value};
 pub use variables::{Variable, variables};

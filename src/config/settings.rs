@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use posse_actors::event::PermissionMode;
 use posse_actors::limits::QueueDelivery;
 use posse_actors::ports::Thinking;
 use posse_base::failure::{ErrorCode, Exit, Failure};
@@ -35,6 +36,8 @@ pub struct Settings {
     pub key_files: Vec<PathBuf>,
     /// `defaultAgent`: name of the main agent.
     pub default_agent: String,
+    /// `permissionMode`: permission mode of a new session.
+    pub permission_mode: PermissionMode,
     /// `defaultProvider`. `None`: posse uses the first preset whose key is in the environment.
     pub default_provider: Option<String>,
     /// `model`. `None`: the default model of the provider.
@@ -88,6 +91,8 @@ pub struct Settings {
     pub models: BTreeMap<String, Map<String, Value>>,
     /// `persistentGrants`: storage of grants.
     pub persistent_grants: GrantKeeping,
+    /// `checkpoints`: checkpoints of the workspace.
+    pub checkpoints: CheckpointSettings,
     /// `permissions`: rules as JSON objects: the user's, then the rules of a trusted project. A
     /// list in the file of `--config` replaces both.
     pub permissions: Vec<Value>,
@@ -197,6 +202,20 @@ pub struct GrantKeeping {
     pub scope: String,
     /// `ttlMs`: lifetime of a stored grant, in milliseconds. 0: grants are not stored.
     pub ttl_ms: u64,
+}
+
+/// Settings of checkpoints of the workspace (`checkpoints`).
+#[derive(Debug, Clone)]
+pub struct CheckpointSettings {
+    /// `enabled`: true if sessions take checkpoints.
+    pub enabled: bool,
+    /// `keepDays`: age in days after which checkpoints are removed.
+    pub keep_days: u64,
+    /// `maxFileBytes`: maximum size of a stored file in bytes.
+    pub file_bytes_max: u64,
+    /// `maxStoreBytes`: size of all checkpoints of a project in bytes above which the oldest are
+    /// removed.
+    pub store_bytes_max: u64,
 }
 
 /// Tool settings (`tools`).
@@ -451,6 +470,7 @@ impl Settings {
             trust_project: false,
             key_files: Vec::new(),
             default_agent: layers.read("defaultAgent"),
+            permission_mode: permission_mode(layers),
             default_provider: layers.read("defaultProvider"),
             model: layers.read("model"),
             roles: roles(layers),
@@ -484,11 +504,8 @@ impl Settings {
             image_detail: layers.read("multimodal.detail"),
             tools: tools(layers),
             models: models(layers),
-            persistent_grants: GrantKeeping {
-                enabled: layers.read("persistentGrants.enabled"),
-                scope: layers.read("persistentGrants.scope"),
-                ttl_ms: layers.read("persistentGrants.ttlMs"),
-            },
+            persistent_grants: persistent_grants(layers),
+            checkpoints: checkpoints(layers),
             permissions: layers.read("permissions"),
             // Set by `load_with`, which knows the project's file.
             project_rules: 0,
@@ -496,6 +513,14 @@ impl Settings {
             hooks: layers.read("hooks"),
             providers: providers(layers, environment, failures),
         }
+    }
+}
+
+fn persistent_grants(layers: &Layers) -> GrantKeeping {
+    GrantKeeping {
+        enabled: layers.read("persistentGrants.enabled"),
+        scope: layers.read("persistentGrants.scope"),
+        ttl_ms: layers.read("persistentGrants.ttlMs"),
     }
 }
 
@@ -533,6 +558,12 @@ fn multi_agent(layers: &Layers) -> bool {
         Some(mode) => mode.starts_with("multi"),
         None => said("multiAgent.enabled").is_some_and(|leaf| leaf.value == true),
     }
+}
+
+/// Permission mode of new sessions. The schema accepts names of modes only.
+fn permission_mode(layers: &Layers) -> PermissionMode {
+    let name: String = layers.read("permissionMode");
+    PermissionMode::named(&name).unwrap_or_default()
 }
 
 fn agents(layers: &Layers) -> Vec<ConfiguredAgent> {
@@ -604,6 +635,15 @@ fn roles(layers: &Layers) -> BTreeMap<String, RoleSettings> {
         role.place = leaf.origin.place();
     }
     roles
+}
+
+fn checkpoints(layers: &Layers) -> CheckpointSettings {
+    CheckpointSettings {
+        enabled: layers.read("checkpoints.enabled"),
+        keep_days: layers.read("checkpoints.keepDays"),
+        file_bytes_max: layers.read("checkpoints.maxFileBytes"),
+        store_bytes_max: layers.read("checkpoints.maxStoreBytes"),
+    }
 }
 
 fn tools(layers: &Layers) -> ToolSettings {

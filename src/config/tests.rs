@@ -92,6 +92,10 @@ fn defaults_apply_without_files() {
     assert_eq!(loaded.notices, []);
     insta::assert_snapshot!(show(&loaded.layers, None, true, false), @r#"
     agentMode = "single-agent"  (built in)
+    checkpoints.enabled = true  (built in)
+    checkpoints.keepDays = 14  (built in)
+    checkpoints.maxFileBytes = 10485760  (built in)
+    checkpoints.maxStoreBytes = 2147483648  (built in)
     context.main.compactAtRatio = 0.7  (built in)
     context.main.compression = "deterministic"  (built in)
     context.main.keepRawDelegateResults = 2  (built in)
@@ -123,6 +127,7 @@ fn defaults_apply_without_files() {
     notify.method = "auto"  (built in)
     notify.title = true  (built in)
     notify.when = "unfocused"  (built in)
+    permissionMode = "ask"  (built in)
     persistentGrants.enabled = true  (built in)
     persistentGrants.scope = "global"  (built in)
     persistentGrants.ttlMs = 604800000  (built in)
@@ -172,6 +177,10 @@ fn layers_override_value_by_value() {
         .unwrap();
     insta::assert_snapshot!(place.tidy(&show(&loaded.layers, None, true, false)), @r#"
     agentMode = "single-agent"  (built in)
+    checkpoints.enabled = true  (built in)
+    checkpoints.keepDays = 14  (built in)
+    checkpoints.maxFileBytes = 10485760  (built in)
+    checkpoints.maxStoreBytes = 2147483648  (built in)
     context.main.compactAtRatio = 0.7  (built in)
     context.main.compression = "deterministic"  (built in)
     context.main.keepRawDelegateResults = 2  (built in)
@@ -205,6 +214,7 @@ fn layers_override_value_by_value() {
     notify.method = "auto"  (built in)
     notify.title = true  (built in)
     notify.when = "unfocused"  (built in)
+    permissionMode = "ask"  (built in)
     persistentGrants.enabled = true  (built in)
     persistentGrants.scope = "global"  (built in)
     persistentGrants.ttlMs = 604800000  (built in)

@@ -1,6 +1,7 @@
 //! Attach client: shows a session of another process, as JSON lines for a program or as text for a
 //! user. Detaching does not affect the session.
 
+mod attention;
 mod output;
 mod person;
 

@@ -385,6 +385,8 @@ impl LineMode<'_> {
             // The budget covers the whole conversation.
             opened.settings.accounts = self.current.session.accounts().await.unwrap_or_default();
         }
+        let mode = self.current.session.permission_mode();
+        opened.keep_permission_mode(mode, &self.current.agent);
         // The current session ends first: both may write to the same journal.
         let reason = if goes_on { SessionEndReason::Switched } else { SessionEndReason::Completed };
         self.current.end(reason, Exit::Done, PATIENT_END).await;

@@ -110,12 +110,12 @@ impl ProgressPrinter {
     pub(crate) fn show(&mut self, event: &Event) -> String {
         match event {
             Event::TextDelta { text } => self.delta(text),
-            Event::ProviderWaiting { .. } | Event::ProviderSilent { .. } => {
-                match self.transient_line(event) {
-                    Some(line) => self.draw(&line),
-                    None => self.print(event),
-                }
-            }
+            Event::ProviderWaiting { .. }
+            | Event::ProviderSilent { .. }
+            | Event::CheckpointProgress { .. } => match self.transient_line(event) {
+                Some(line) => self.draw(&line),
+                None => self.print(event),
+            },
             Event::ModelPartial { .. } if self.reply.is_some() => {
                 let start = self.start_line();
                 let text = format!("{start}{}\n", self.notice(event));
@@ -186,7 +186,7 @@ impl ProgressPrinter {
     }
 
     /// Text of a transient line about a wait for a provider (`ProviderWaiting` or
-    /// `ProviderSilent`); `None` for other events, or if the terminal cannot redraw lines.
+    /// `ProviderSilent`) or for a checkpoint; `None` for other events, or if the terminal cannot redraw lines.
     fn transient_line(&self, event: &Event) -> Option<String> {
         if !(self.live && self.color) {
             return None;
@@ -199,6 +199,9 @@ impl ProgressPrinter {
             )),
             Event::ProviderSilent { provider, silent_ms } => {
                 Some(format!("… {provider}: nothing heard for {}", countdown_text(*silent_ms)))
+            }
+            Event::CheckpointProgress { files, total } => {
+                Some(format!("… checkpoint: {files} of {total} files are stored"))
             }
             _ => None,
         }
@@ -278,6 +281,9 @@ impl ProgressPrinter {
             Event::UserCall { call_id, .. } => {
                 self.own_call = Some(call_id.clone());
                 String::new()
+            }
+            Event::PermissionModeChanged { mode, changed_by, .. } => {
+                self.by_another(&format!("permission mode {mode} selected"), changed_by.as_ref())
             }
             Event::PermissionRequested { .. }
             | Event::PermissionGranted { .. }

@@ -11,9 +11,11 @@ mod exit;
 mod jobs;
 mod memory;
 mod pages;
+mod permission_mode;
 mod permissions;
 mod queue;
 mod reports;
+mod rewind;
 mod selection;
 mod sessions;
 mod skills;
@@ -29,7 +31,9 @@ use posse_base::failure::nearest;
 
 use crate::instruction::Instruction;
 use crate::jobs::Jobs;
-use crate::{Report, Selectable};
+use crate::{Report, RewindExtent, Selectable};
+
+pub use permission_mode::{changed as permission_mode_changed, next_permission_mode};
 
 /// All slash commands, in the order of `/help`.
 pub const COMMANDS: &[Command] = &[
@@ -46,10 +50,12 @@ pub const COMMANDS: &[Command] = &[
     context::CONTEXT,
     cost::COST,
     pages::STATUS,
+    permission_mode::PERMISSION_MODE,
     permissions::PERMISSIONS,
     reports::SANDBOX,
     pages::DIFF,
     undo::UNDO,
+    rewind::REWIND,
     reports::EXPORT,
     copy::COPY,
     reports::CONFIG,
@@ -138,9 +144,13 @@ pub trait CommandContext {
     /// Runs `task` with the skill `name`. If `task` is empty, the skill itself says what to do.
     fn run_skill(&mut self, name: &str, task: &str);
 
-    /// Starts a tool call of the user that reverts the last change by a file tool. If there is
-    /// none, or the file was modified since, an error is shown.
+    /// Starts a tool call of the user that reverts the last change by a file tool, or the changes of
+    /// the last run with commands. If there is none, or a file was modified since, an error is
+    /// shown.
     fn undo(&mut self);
+
+    /// Returns to the state before the prompt with this number, counted from 1.
+    fn rewind(&mut self, prompt: usize, extent: RewindExtent);
 
     /// Deletes a queued message of the user. `number`: its position among the queued messages of
     /// the user, counted from 1. For any other text, the user is told that there is no such
@@ -186,6 +196,10 @@ pub enum Choice {
     Setting(Selectable),
     /// Stored sessions of the current folder or, if it has none, of its project.
     StoredSession,
+    /// Prompts of the session to which the user can return.
+    RewindPoint,
+    /// What returns to the state before the prompt with this number.
+    RewindExtent(usize),
     /// Queued messages: those of the user in a selector, all of them in a printed list.
     QueuedMessage,
 }
@@ -396,12 +410,13 @@ fn after_word<'a>(argument: Option<&'a str>, word: &str) -> Option<&'a str> {
 }
 
 /// Splits `/name argument` into name and trimmed argument. `None` if the line is not a command. A
-/// command is on one line, and its name is `?` or one word of lower-case letters, so the line
+/// command is on one line, and its name is `?` or lower-case words joined by `-`, so the line
 /// `/usr/bin is broken` is a text for the model.
 fn split(line: &str) -> Option<(&str, &str)> {
     let rest = line.strip_prefix('/')?;
     let (name, argument) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
-    let is_name = name == "?" || !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase());
+    let is_word = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase());
+    let is_name = name == "?" || name.split('-').all(is_word);
     (is_name && !line.contains('\n')).then_some((name, argument.trim()))
 }
 

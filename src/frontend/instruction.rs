@@ -2,7 +2,7 @@
 //! each. Pure.
 
 use posse_actors::conversation::{ContentPart, QuestionId};
-use posse_actors::event::Scope;
+use posse_actors::event::{PermissionMode, Scope};
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::text::clipped;
 use serde::Deserialize;
@@ -35,6 +35,8 @@ pub enum Instruction {
     Compact(Option<String>),
     /// Announce the token usage of the parts of the context, in a `ContextUsed` event.
     Context,
+    /// Change the permission mode of the session.
+    PermissionMode(PermissionMode),
     /// Answer this permission request with this decision.
     Answer(QuestionId, HumanDecision),
 }
@@ -60,6 +62,8 @@ enum InstructionLine {
     },
     #[serde(rename = "context")]
     Context {},
+    #[serde(rename = "permission.mode")]
+    Mode { mode: String },
     #[serde(rename = "permission.answer")]
     Answer {
         request_id: QuestionId,
@@ -92,6 +96,14 @@ pub fn parse(line: &[u8]) -> Result<Instruction, String> {
         InstructionLine::Interrupt { all } => Instruction::Interrupt { all },
         InstructionLine::Compact { keep } => Instruction::Compact(keep),
         InstructionLine::Context {} => Instruction::Context,
+        InstructionLine::Mode { mode } => {
+            let known = PermissionMode::KNOWN.map(PermissionMode::as_str).join(", ");
+            let named = PermissionMode::named(&mode);
+            let mode = named.ok_or_else(|| {
+                without_line(&format!("unknown permission mode `{mode}`, expected one of {known}"))
+            });
+            Instruction::PermissionMode(mode?)
+        }
         InstructionLine::Answer {
             decision: AnswerDecision::Allow,
             scope: Some(Scope::Global),
@@ -170,6 +182,7 @@ pub fn line_of(instruction: &Instruction) -> Vec<u8> {
         Instruction::Interrupt { all } => json!({"type": "interrupt", "all": all}),
         Instruction::Compact(keep) => json!({"type": "compact", "keep": keep}),
         Instruction::Context => json!({"type": "context"}),
+        Instruction::PermissionMode(mode) => json!({"type": "permission.mode", "mode": mode}),
         Instruction::Answer(id, HumanDecision::Allow(scope)) => {
             let mut line = json!({
                 "type": "permission.answer", "requestId": id, "decision": "allow", "scope": scope,
@@ -205,6 +218,10 @@ mod tests {
             (r#"{"type":"steer","content":"left"}"#, Instruction::Steer(text("left"))),
             (r#"{"content":"more","type":"follow_up"}"#, Instruction::FollowUp(text("more"))),
             (r#"{"type":"context"}"#, Instruction::Context),
+            (
+                r#"{"type":"permission.mode","mode":"plan"}"#,
+                Instruction::PermissionMode(PermissionMode::Plan),
+            ),
             (r#"{"type":"compact"}"#, Instruction::Compact(None)),
             (
                 r#"{"type":"compact","keep":"the port"}"#,
@@ -247,6 +264,7 @@ mod tests {
             (r#"{"type":"message","content":7}"#, "neither a text"),
             (r#"{"type":"message","content":[{"type":"video"}]}"#, "content[0]: unknown variant"),
             (r#"{"type":"message","content":[{"type":"image_url","url":"/etc/x"}]}"#, "content[0]"),
+            (r#"{"type":"permission.mode","mode":"yolo"}"#, "unknown permission mode `yolo`"),
             (r#"{"type":"permission.answer","requestId":"q","decision":"maybe"}"#, "`maybe`"),
             (r#"{"type":"permission.answer","decision":"allow"}"#, "requestId"),
             (
@@ -274,7 +292,8 @@ mod tests {
         let said = [Instruction::Message, Instruction::Steer, Instruction::FollowUp];
         let said = said.map(|said| said(text()));
         let stops = [true, false].map(|all| Instruction::Interrupt { all });
-        for meant in allowed.into_iter().chain(denied).chain(said).chain(stops) {
+        let modes = PermissionMode::KNOWN.map(Instruction::PermissionMode);
+        for meant in allowed.into_iter().chain(denied).chain(said).chain(stops).chain(modes) {
             let line = line_of(&meant);
             assert_eq!(line.iter().position(|byte| *byte == b'\n'), Some(line.len() - 1));
             assert_eq!(parse(&line), Ok(meant));

@@ -25,6 +25,7 @@ pub mod terminal_features;
 use std::any::Any;
 
 use posse_actors::conversation::Prompt;
+use posse_actors::event::PermissionMode;
 use posse_actors::ports::Ports;
 use posse_actors::root_session::{
     PromptError, RunningPrompt, SessionHandle, SessionSettings, UserCall,
@@ -130,10 +131,57 @@ pub trait Sessions {
     /// current session stays.
     fn resume(&mut self, ready: LoadedSession) -> Result<(OpenedSession, bool), Vec<Failure>>;
 
-    /// Returns a closure that builds the call which reverts the last change of a session by a file
-    /// tool that is still in effect. The closure changes no file; it fails if there is no such
-    /// change, or if the file was modified since. `session`: id of the session.
+    /// Returns a closure that builds the call which reverts the last change of a session that is
+    /// still in effect: one by a file tool, or all changes of the last run with commands. The
+    /// closure changes no file; it fails if there is no such change, or if a file was modified
+    /// since. `session`: id of the session.
     fn undo(&self, session: &str) -> BackgroundJob<UserCall>;
+
+    /// Returns a closure that lists the prompts of a session, the latest first, as pairs of number,
+    /// counted from 1, and description: age, number of files that changed since, and text.
+    /// `session`: id of the session.
+    fn rewind_points(&self, session: &str) -> BackgroundJob<Vec<(usize, String)>>;
+
+    /// Returns a closure that prepares the return of a session to the state before its prompt with
+    /// the number `prompt`. The closure changes no file; it fails if there is no such prompt, or no
+    /// checkpoint of it.
+    fn rewind(&self, session: &str, prompt: usize, extent: RewindExtent) -> BackgroundJob<Rewind>;
+}
+
+/// Part that returns to an earlier state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RewindExtent {
+    /// The files of the workspace, except those that the user has changed since.
+    Files,
+    /// The files of the workspace, also those that the user has changed since.
+    All,
+    /// The conversation, which continues in a copy that ends before the prompt.
+    Conversation,
+    /// Files, as for `Files`, and conversation.
+    Both,
+}
+
+/// All extents, with their names and descriptions.
+pub fn rewind_extents() -> impl Iterator<Item = (&'static str, &'static str, RewindExtent)> {
+    [
+        ("both", "files and conversation", RewindExtent::Both),
+        ("files", "files only; the conversation goes on", RewindExtent::Files),
+        ("conversation", "conversation only; files stay as they are", RewindExtent::Conversation),
+        ("all", "files only, also those that you have changed since", RewindExtent::All),
+    ]
+    .into_iter()
+}
+
+/// Prepared return to the state before a prompt. The front end first switches to the session, if
+/// there is one, and then starts the call.
+#[expect(missing_debug_implementations, reason = "the content is opaque")]
+pub struct Rewind {
+    /// Copy of the session that ends before the prompt; `None` if the conversation stays.
+    pub session: Option<LoadedSession>,
+    /// Call that restores the files; `None` if they stay, or no file was changed since.
+    pub call: Option<UserCall>,
+    /// Text of the prompt, for editing. Empty if the conversation stays.
+    pub prompt: String,
 }
 
 /// Slow work that the front end runs on another thread: returns its result or errors, and prints
@@ -219,6 +267,17 @@ pub struct OpenedSession {
     /// Opens the attach socket; the front end calls [`SessionServer::start`] after it has started
     /// the session.
     pub session_server: SessionServer,
+}
+
+impl OpenedSession {
+    /// Takes over the permission mode of the session that this one replaces; with another agent,
+    /// the stricter one of both modes. `agent`: name of the main agent until now.
+    pub fn keep_permission_mode(&mut self, before: PermissionMode, agent: &str) {
+        let own = self.settings.permission_mode;
+        let stricter = || before.stricter(own).unwrap_or(before);
+        self.settings.permission_mode =
+            if self.settings.agent == agent { before } else { stricter() };
+    }
 }
 
 /// Source of the provider, model and agent of a session, as text: a flag, a variable, a file or a

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use posse_actors::event::SandboxTier;
+use posse_actors::event::{PermissionMode, SandboxTier};
 use posse_actors::ports::{
     Access, Action, AnswerSource, HookReport, HookResult, HookedCall, Operation, Policy, Situation,
     Verdict,
@@ -49,6 +49,7 @@ impl Guards {
                 command: command.to_owned(),
                 cwd,
                 links: Vec::new(),
+                replaces: Vec::new(),
             }],
             summary: String::new(),
             detail: command.to_owned(),
@@ -60,6 +61,7 @@ impl Guards {
             agent,
             grants: &[],
             asking: AnswerSource::Nobody,
+            mode: PermissionMode::default(),
             now_ms: 0,
             uptime: Duration::ZERO,
             tier: &self.tier,

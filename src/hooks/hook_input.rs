@@ -10,13 +10,14 @@ const VERSION: u32 = 1;
 /// JSON object about the event `occasion`. Of prompts, replies and tool output it contains the
 /// text, but neither images nor thinking. `cwd`: working directory.
 pub(super) fn json(occasion: &HookInvocation, cwd: &str) -> Value {
-    let HookInvocation { session_id, origin, moment } = occasion;
+    let HookInvocation { session_id, permission_mode, origin, moment } = occasion;
     let mut object = json!({
         "v": VERSION,
         "event": moment.event().name(),
         "sessionId": session_id,
         "rootSessionId": session_id,
         "cwd": cwd,
+        "permissionMode": permission_mode,
     });
     if let Some(origin) = origin {
         object["invocationId"] = json!(origin.invocation_id);
@@ -120,7 +121,12 @@ mod tests {
             let of_session =
                 matches!(moment, HookPayload::SessionStart | HookPayload::SessionEnd { .. });
             let origin = (!of_session).then(|| Arc::clone(&origin));
-            let occasion = HookInvocation { session_id: SessionId::new("s1"), origin, moment };
+            let occasion = HookInvocation {
+                session_id: SessionId::new("s1"),
+                permission_mode: posse_actors::event::PermissionMode::Ask,
+                origin,
+                moment,
+            };
             json(&occasion, "/work").to_string()
         });
         insta::assert_snapshot!(lines.join("\n"));

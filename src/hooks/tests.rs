@@ -43,6 +43,7 @@ fn says(policy: Arc<dyn Policy>, tool: &str, input: Value) -> String {
     let used = HookedCall { call_id: CallId::new("c"), tool: tool.to_owned(), annotations, input };
     let occasion = HookInvocation {
         session_id: SessionId::new("s"),
+        permission_mode: posse_actors::event::PermissionMode::Ask,
         origin: None,
         moment: HookPayload::PreToolUse(used),
     };

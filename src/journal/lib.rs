@@ -1,7 +1,7 @@
 //! Session storage: the journal `session.jsonl` with its hash chain, segments and repair, and the
 //! output of `posse sessions`.
 //!
-//! The journal is the source of truth. The checkpoint is a cache, used only if the hash chain
+//! The journal is the source of truth. The fold cache is a cache, used only if the hash chain
 //! proves that it belongs to the journal.
 
 pub mod commands;
@@ -11,8 +11,8 @@ pub mod remembered;
 pub mod remove;
 pub mod state;
 
-mod checkpoint;
 mod damaged_tail;
+mod fold_cache;
 mod format;
 mod lock;
 mod memory;

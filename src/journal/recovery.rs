@@ -8,7 +8,7 @@ use std::path::Path;
 use posse_actors::event::{Event, StoredRecord};
 use posse_actors::ledger::{Accounts, RecoveredUsage, UnverifiedRecord, UnverifiedRecords};
 
-use crate::checkpoint::Checkpoint;
+use crate::fold_cache::FoldCache;
 use crate::format::{self, HashChain, LINE_BYTES_MAX};
 use crate::scan::{Damage, Stop, if_exists, open_to_read, record_of};
 use crate::segments::{ACTIVE, closed_name, closed_segments};
@@ -21,12 +21,12 @@ const QUARANTINE_MARK: &str = ".jsonl.damaged-";
 /// valid records.
 ///
 /// The sources are the unproved records after the end of `walked`, the quarantine files, and, if
-/// `checkpoint` is true, a checkpoint that covers more records than `walked`.
+/// `fold_cache` is true, a fold cache that covers more records than `walked`.
 pub(crate) fn recover(
     dir: &Path,
     walked: &Walked,
     proven: &Accounts,
-    checkpoint: bool,
+    fold_cache: bool,
 ) -> Vec<RecoveredUsage> {
     let mut unproved = UnverifiedRecords::default();
     // Quarantined by a process that was killed before it recorded the contents.
@@ -43,7 +43,7 @@ pub(crate) fn recover(
         unproved.records.extend(behind.records);
         unproved.unreadable = behind.unreadable;
     }
-    let beside = checkpoint.then(|| Checkpoint::last_accounts(dir)).flatten();
+    let beside = fold_cache.then(|| FoldCache::last_accounts(dir)).flatten();
     let ahead = beside.filter(|(record, _)| *record > walked.end.record);
     unproved.floor = ahead.map(|(_, accounts)| Box::new(accounts));
     proven.recover(&unproved)

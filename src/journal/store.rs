@@ -59,9 +59,9 @@ struct StoreState {
     /// Directories in which folders of this session were created, and which are not synced yet.
     new_entries: Mutex<Vec<PathBuf>>,
     segment_bytes: u64,
-    /// Minimum number of bytes that a fold must read to write a checkpoint; `u64::MAX` disables
-    /// checkpoints.
-    checkpoint_bytes: u64,
+    /// Minimum number of bytes that a fold must read to write a fold cache; `u64::MAX` disables
+    /// fold caches.
+    cache_bytes: u64,
     steps: Steps,
 }
 
@@ -85,7 +85,7 @@ impl FileJournal {
         dir: &Path,
         session: SessionId,
         segment_bytes: u64,
-        checkpoint_bytes: u64,
+        cache_bytes: u64,
         steps: Steps,
     ) -> Result<FileJournal, JournalError> {
         let new_entries = open::make_private(dir).map_err(io_error)?;
@@ -104,7 +104,7 @@ impl FileJournal {
             known: Mutex::new(None),
             new_entries: Mutex::new(new_entries),
             segment_bytes,
-            checkpoint_bytes,
+            cache_bytes,
             steps,
         };
         Ok(FileJournal { shared: Arc::new(shared), _lock: lock })

@@ -187,6 +187,10 @@ pub(crate) fn describe_note(event: &Event) -> Option<Line> {
             let text = lines.chain(changed.iter().cloned()).collect::<Vec<_>>().join("\n");
             (Tone::Quiet, "resumed", text)
         }
+        Event::PermissionModeChanged { mode, from, changed_by, .. } => {
+            let by = changed_by.as_ref().map(|by| format!(", by {by}")).unwrap_or_default();
+            (Tone::Quiet, "mode", format!("permission mode {mode}; it was {from}{by}"))
+        }
         Event::SessionParked { cause, .. } => (Tone::Bad, "parked", cause.clone()),
         Event::ContentFilter { .. } => {
             (Tone::Bad, "withheld", "the provider withheld the reply".to_owned())

@@ -101,6 +101,7 @@ impl RulePolicy {
                 reason: format!("{}; {}", question.reason, start.reason),
                 scopes: vec![Scope::Once],
                 grant: None,
+                grants_part: false,
                 yes_covers: question.yes_covers && start.yes_covers,
                 rule: None,
                 confinement: start.confinement,
@@ -128,6 +129,7 @@ impl RulePolicy {
                 ),
                 scopes: vec![Scope::Once, Scope::Session, Scope::Project, Scope::Global],
                 grant: Some(Grant { operation: INVOKE.to_owned(), target, scope: Scope::Session }),
+                grants_part: false,
                 yes_covers: true,
                 rule: None,
                 confinement,
@@ -187,8 +189,8 @@ impl RulePolicy {
     }
 
     /// Applies the default decision of the calling agent, after all rules. `None`: the built-in
-    /// decision applies, because the agent has no default, because the default is `allow` but
-    /// `may_allow` is false, or because it is `ask` and the call does more than read.
+    /// decision applies, because the agent has no default, or because the default is `allow`
+    /// but `may_allow` is false.
     pub(super) fn agent_default(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let name = case.situation.agent.rsplit('/').next().unwrap_or_default();
         let default = self.agent_named(name)?.default?;
@@ -203,7 +205,8 @@ impl RulePolicy {
             RuleDecision::Ask if case.is_read() => {
                 Some(self.ask(case, format!("{name} asks before every call")))
             }
-            RuleDecision::Allow | RuleDecision::Ask => None,
+            RuleDecision::Ask => Some(self.built_in(case)),
+            RuleDecision::Allow => None,
         }
     }
 }

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use posse_actors::event::{Grant, SandboxTier, Scope};
+use posse_actors::event::{Grant, PermissionMode, SandboxTier, Scope};
 use posse_actors::ports::{
-    Access, Action, AnswerSource, Operation, PathLink, PermissionQuestion, Policy, Situation,
+    Access, Action, AnswerSource, Coverage, Operation, PathLink, PermissionQuestion, Situation,
     ToolAnnotations, Verdict,
 };
 use serde::Serialize;
 
-use crate::commands::EXECUTE;
+use crate::RulePolicy;
+use crate::commands::{EXECUTE, only_reads};
 use crate::rules::COMMAND_NAMES;
 use crate::shell::allow::PlainCommand;
 use crate::shell::{quoted, simple};
-use crate::{JudgedAction, ReadingCommands, RulePolicy};
 
 /// Decision about one command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -66,34 +66,50 @@ pub fn command_grant(prefix: &str) -> Option<Grant> {
     Some(Grant { operation: EXECUTE.to_owned(), target: quoted(&words), scope: Scope::Session })
 }
 
+/// A command to check, with what is known of the file system.
+#[derive(Debug, Clone, Copy)]
+pub struct CommandToCheck<'a> {
+    /// Text of the command.
+    pub command: &'a str,
+    /// Absolute working directory.
+    pub cwd: &'a str,
+    /// Symbolic links through which its paths lead.
+    pub links: &'a [PathLink],
+    /// Existing files that it would replace.
+    pub replaces: &'a [String],
+    /// Sandbox tier.
+    pub tier: &'a SandboxTier,
+    /// Permission mode. `None`: the decision of rules and grants alone, to which no mode adds or
+    /// takes anything.
+    pub mode: Option<PermissionMode>,
+}
+
 impl RulePolicy {
     /// Decides about `command` of the agent `build` in `cwd`, with `grants`, the full sandbox tier,
-    /// and a person who answers permission requests.
+    /// a person who answers permission requests, and without a permission mode.
     ///
     /// Assumes that no path in `command` is a symbolic link; [`RulePolicy::check_resolved`] takes
     /// links into account.
     pub fn check(&self, command: &str, cwd: &str, grants: &[Grant]) -> Checked {
-        self.check_resolved(command, cwd, &[], grants)
+        let (tier, mode) = (&SandboxTier::Full, None);
+        let command = CommandToCheck { command, cwd, links: &[], replaces: &[], tier, mode };
+        self.check_resolved(command, grants)
     }
 
-    /// Decides as [`RulePolicy::check`] does about a `command` whose paths lead through the
-    /// symbolic `links`.
-    pub fn check_resolved(
-        &self,
-        command: &str,
-        cwd: &str,
-        links: &[PathLink],
-        grants: &[Grant],
-    ) -> Checked {
+    /// Decides as [`RulePolicy::check`] does about a command whose links are resolved, on a sandbox
+    /// tier and in a permission mode.
+    pub fn check_resolved(&self, checked: CommandToCheck<'_>, grants: &[Grant]) -> Checked {
+        let CommandToCheck { command, cwd, links, replaces, tier, mode } = checked;
         let tool = ToolAnnotations::new(Access::Process).in_rules(COMMAND_NAMES[0]);
         let situation = Situation {
             tool: &tool,
             agent: "build",
             grants,
             asking: AnswerSource::Human,
+            mode: mode.unwrap_or_default(),
             now_ms: 0,
             uptime: Duration::ZERO,
-            tier: &SandboxTier::Full,
+            tier,
         };
         let action = Action {
             tool: COMMAND_NAMES[1].to_owned(),
@@ -101,23 +117,35 @@ impl RulePolicy {
                 command: command.to_owned(),
                 cwd: cwd.to_owned(),
                 links: links.to_vec(),
+                replaces: replaces.to_vec(),
             }],
             summary: command.to_owned(),
             detail: command.to_owned(),
             digest: String::new(),
         };
-        let verdict = Policy::judge(self, &action, &situation);
-        let judged = self.judged(command, cwd, links);
+        let mode_reads = mode.is_some() && self.mode_reads(&situation);
+        let case = self.judged_action(&action, &situation, mode_reads);
+        let (coverage, mut verdict) = self.covered(&case);
+        if mode.is_some() {
+            verdict = self.in_mode(&case, coverage, verdict);
+        }
+        let allowed = match mode {
+            None => "every part is granted, or allowed by a rule".to_owned(),
+            Some(_) if coverage == Coverage::Granted || only_reads(&case) => {
+                "every part is granted, allowed by a rule, or only reads".to_owned()
+            }
+            Some(mode) => format!("the permission mode {mode} allows it"),
+        };
         let mut programs: Vec<String> = Vec::new();
-        for run in &judged.findings.runs {
+        let findings = || case.scripts.iter().map(|script| &script.findings);
+        for run in findings().flat_map(|findings| &findings.runs) {
             for program in run.programs.iter().filter_map(|at| run.words.get(*at)) {
                 if !programs.contains(program) && programs.len() < PROGRAMS_MAX {
                     programs.push(program.clone());
                 }
             }
         }
-        let unsure = judged.findings.unsure;
-        let case = JudgedAction { action: &action, situation: &situation, scripts: vec![judged] };
+        let unsure = findings().any(|findings| findings.unsure);
         let missing = self.uncovered(&case);
         let needs = missing.iter().take(PROGRAMS_MAX).map(|uncovered| Need {
             part: uncovered.part.map(|part| quoted(&part.words)),
@@ -130,15 +158,7 @@ impl RulePolicy {
                 .map(|words| quoted(&words)),
         });
         let (decision, reason, grant, rule, suggested_rule) = match verdict {
-            Verdict::Allow(_) => {
-                let reason = if self.settings.reading_commands == ReadingCommands::Asked {
-                    "every part is granted, or allowed by a rule"
-                } else {
-                    "every part is granted, allowed by a rule, or only reads"
-                };
-                let reason = reason.to_owned();
-                ("allow", reason, None, None, None)
-            }
+            Verdict::Allow(_) => ("allow", allowed, None, None, None),
             Verdict::Deny { reason, rule } => ("deny", reason, None, Some(rule), None),
             Verdict::Ask(PermissionQuestion { reason, grant, rule, .. }) => {
                 ("ask", reason, grant.map(|grant| grant.target), None, rule)

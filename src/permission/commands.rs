@@ -3,7 +3,7 @@
 
 use posse_actors::event::{Grant, SandboxTier, Scope};
 use posse_actors::ports::{
-    AnswerSource, Operation, PathLink, PermissionQuestion, Situation, Verdict,
+    AnswerSource, Coverage, Operation, PathLink, PermissionQuestion, Situation, Verdict,
 };
 use posse_actors::text::clipped;
 use posse_base::failure::printable;
@@ -18,7 +18,7 @@ use crate::shell::sensitive::may_be_sensitive;
 use crate::shell::word::active;
 use crate::shell::wrappers::wrapper_named;
 use crate::shell::{Judged, Names, judge, quoted, split};
-use crate::{HOME_UNKNOWN, JudgedAction, ReadingCommands, Relocated, RulePolicy, SandboxMode};
+use crate::{HOME_UNKNOWN, JudgedAction, Relocated, RulePolicy, SandboxMode};
 
 /// Operation of grants for commands ([`Grant::operation`]).
 pub(crate) const EXECUTE: &str = "execute";
@@ -39,6 +39,8 @@ const NEVER_SUGGESTED: Names = Names(
     parallel perl php pkexec pkill podman pushd python python3 rm rsync ruby scp script sed setsid \
     sftp sh shred source ssh stdbuf su sudo systemctl telnet timeout vim watch wget xargs",
 );
+/// Modules of Python for which a grant is suggested: they test or check a project.
+const PYTHON_MODULES: Names = Names("json.tool mypy pytest unittest");
 /// Programs that run code from the project's files. A global grant is not offered for them.
 const REPOSITORY: Names = Names(
     "\
@@ -94,30 +96,27 @@ impl RulePolicy {
     }
 
     /// Decides about commands by the parts that grants, rules and [`Self::reads_freely`] cover.
-    /// `None` if a part is not covered. A command that only reads, and is not granted, is confined
-    /// to reading, without network.
-    pub(super) fn covered(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
+    /// A command that only reads, and is not granted, is [`Coverage::Uncovered`], so that the
+    /// permission mode allows it, in its profile for reading. `None` if a part is not covered.
+    pub(super) fn commands_covered(&self, case: &JudgedAction<'_>) -> Option<(Coverage, Verdict)> {
+        let granted = || Verdict::Allow(self.confinement(case.situation));
         if self.uncovered_by(case, false).is_empty() {
-            return Some(Verdict::Allow(self.confinement(case.situation)));
+            return Some((Coverage::Granted, granted()));
         }
         if !self.reads_freely(case) || !self.uncovered_by(case, true).is_empty() {
             return None;
         }
-        let confinement = if only_reads(case) {
-            crate::reading_confinement()
+        Some(if only_reads(case) {
+            (Coverage::Uncovered, self.built_in(case))
         } else {
-            self.confinement(case.situation)
-        };
-        Some(Verdict::Allow(confinement))
+            (Coverage::Granted, granted())
+        })
     }
 
-    /// True if commands that only read need no grant: the sandbox confines them, and neither a rule
-    /// nor the default decision of an agent asks about commands or denies them.
+    /// True if commands that only read need no grant: the permission mode allows them, and neither
+    /// a rule nor the default decision of an agent asks about commands or denies them.
     fn reads_freely(&self, case: &JudgedAction<'_>) -> bool {
-        self.settings.reading_commands == ReadingCommands::Allowed
-            && *case.situation.tier != SandboxTier::None
-            && self.allows_commands(case.situation).is_ok()
-            && self.has_no_opinion(case)
+        case.mode_reads && self.has_no_opinion(case)
     }
 
     /// Returns the parts of the commands that need an answer: neither a grant nor an allow rule of
@@ -131,7 +130,7 @@ impl RulePolicy {
     /// even if a rule asks about it, but nothing covers a part for which `barred` or `acts` gives a
     /// reason. If all parts are covered, a command that the two parsers read differently is
     /// uncovered as a whole.
-    fn uncovered_by<'a>(
+    pub(super) fn uncovered_by<'a>(
         &self,
         case: &'a JudgedAction<'_>,
         reads_freely: bool,
@@ -200,7 +199,9 @@ impl RulePolicy {
         let situation = case.situation;
         let allowed = self.allows_commands(situation);
         let missing = self.uncovered(case);
-        let grant = allowed.is_ok().then(|| suggestion(&missing)).flatten();
+        let suggested = allowed.is_ok().then(|| suggestion(&missing)).flatten();
+        let (grant, grants_part) =
+            suggested.map_or((None, false), |(grant, part)| (Some(grant), part));
         let mut reason = match &allowed {
             Err(why) => format!("{why}: every command is asked about"),
             Ok(()) => missing_text(&missing),
@@ -214,13 +215,14 @@ impl RulePolicy {
                 scopes.push(Scope::Global);
             }
             if situation.asking == AnswerSource::Human {
-                reason.push_str(&offered(&grant.target, project));
+                reason.push_str(&offered(&grant.target, project, grants_part));
             }
         }
         PermissionQuestion {
             reason,
             scopes,
             grant,
+            grants_part,
             yes_covers: *situation.tier != SandboxTier::None || self.wants_no_sandbox(),
             rule: None,
             confinement: self.confinement(situation),
@@ -248,7 +250,7 @@ impl RulePolicy {
 }
 
 /// True if the action consists of commands of which every part only reads.
-fn only_reads(case: &JudgedAction<'_>) -> bool {
+pub(crate) fn only_reads(case: &JudgedAction<'_>) -> bool {
     !case.scripts.is_empty()
         && case.scripts.iter().all(|script| {
             script.outside.is_none()
@@ -314,27 +316,35 @@ fn matches_hidden_secret(part: &str) -> bool {
     may_be_sensitive(&marked, true)
 }
 
-/// Returns the grant that would cover all of `missing`. `None` if they need different grants, or if
-/// no grant can cover them or may be suggested.
-fn suggestion(missing: &[Uncovered<'_>]) -> Option<Grant> {
-    let first = missing.first()?.part?.operation();
-    let same = |uncovered: &Uncovered<'_>| {
-        uncovered.grantable && uncovered.part.is_some_and(|part| part.operation() == first)
+/// Returns the grant for the first part in `missing` that a grant can cover and for which one may be
+/// suggested, and true if it leaves another part uncovered. `None` if there is no such part, or if
+/// a reason concerns the command as a whole, which grants for its parts do not change.
+fn suggestion(missing: &[Uncovered<'_>]) -> Option<(Grant, bool)> {
+    let parts: Vec<&PlainCommand> =
+        missing.iter().map(|uncovered| uncovered.part).collect::<Option<_>>()?;
+    let grantable = missing.iter().zip(&parts).filter(|(uncovered, _)| uncovered.grantable);
+    let mut suggested = grantable.filter_map(|(_, part)| part.operation());
+    let words = suggested.find(|words| may_be_suggested(words))?;
+    let is_covered = |uncovered: &Uncovered<'_>, part: &PlainCommand| {
+        uncovered.grantable && part.is_granted(&words)
     };
-    let words = first.as_ref()?;
-    let sensible = missing.iter().all(same) && may_be_suggested(words);
-    sensible.then(|| Grant {
-        operation: EXECUTE.to_owned(),
-        target: quoted(words),
-        scope: Scope::Session,
-    })
+    let leaves = missing.iter().zip(parts).any(|(uncovered, part)| !is_covered(uncovered, part));
+    let target = quoted(&words);
+    Some((Grant { operation: EXECUTE.to_owned(), target, scope: Scope::Session }, leaves))
 }
 
 /// True if a grant for commands that begin with `words` may be suggested: the program is not in
-/// [`NEVER_SUGGESTED`], or is `git` or `cd` with a further word.
+/// [`NEVER_SUGGESTED`], or is `git` or `cd` with a further word, or Python with a test or check
+/// program.
 pub(crate) fn may_be_suggested(words: &[String]) -> bool {
     // What git does is in its subcommand, and `cd` goes to one folder.
-    let told = |program: &str| words.len() > 1 && matches!(program, "git" | "cd");
+    let module = words.get(2).filter(|_| words.get(1).is_some_and(|option| option == "-m"));
+    let is_check = module.is_some_and(|module| PYTHON_MODULES.has(module));
+    let told = |program: &str| match program {
+        "git" | "cd" => words.len() > 1,
+        "python" | "python3" => is_check,
+        _ => false,
+    };
     words.first().is_some_and(|program| !never_suggested(program) || told(program))
 }
 
@@ -372,10 +382,11 @@ fn missing_text(missing: &[Uncovered<'_>]) -> String {
 }
 
 /// Describes the grant for `target` for a permission request. `project`: true if the program runs
-/// code of the project.
-fn offered(target: &str, project: bool) -> String {
+/// code of the project. `part`: true if the grant leaves other parts uncovered.
+fn offered(target: &str, project: bool, part: bool) -> String {
     let runs = if project { ", which runs code of the project's files" } else { "" };
-    format!("; a grant would cover `{}` with known options{runs}", printable(target))
+    let rest = if part { "; the rest is then asked about" } else { "" };
+    format!("; a grant would cover `{}` with known options{runs}{rest}", printable(target))
 }
 
 impl PlainCommand {
@@ -392,10 +403,14 @@ impl PlainCommand {
 
     /// True if the words of `grant` cover this command: it begins with them, and either the program
     /// is in the option table or no words follow. [`PlainCommand::acts`] tells if the following
-    /// words are harmless.
+    /// words are harmless. A grant with a target of `make` covers no other target.
     pub(crate) fn is_granted(&self, grant: &[String]) -> bool {
-        let begins = !grant.is_empty() && self.words.starts_with(grant);
-        begins && (self.known || (self.literal && self.words.len() == grant.len()))
+        let Some(rest) = self.words.strip_prefix(grant).filter(|_| !grant.is_empty()) else {
+            return false;
+        };
+        let adds_target = self.targets_from.is_some_and(|program| grant.len() > program)
+            && rest.iter().any(|word| !word.starts_with('-'));
+        (self.known && !adds_target) || (self.literal && rest.is_empty())
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use posse_actors::event::{PermissionMode, SandboxTier};
 use posse_actors::ports::{Access, Action, AnswerSource, Operation, Policy, Situation, Verdict};
 
 /// Policy that turns the questions of another one about changes and commands into permissions.
@@ -26,6 +27,10 @@ impl Policy for DryRunPolicy {
             verdict => verdict,
         }
     }
+
+    fn restriction(&self, mode: PermissionMode, tier: &SandboxTier) -> Option<String> {
+        self.0.restriction(mode, tier)
+    }
 }
 
 /// True if the tool reports the effect of the call without having it, and reveals nothing by that.
@@ -45,7 +50,7 @@ fn only_describes(action: &Action, situation: &Situation<'_>, yes_covers: bool) 
 mod tests {
     use std::time::Duration;
 
-    use posse_actors::event::{SandboxTier, Scope};
+    use posse_actors::event::Scope;
     use posse_actors::ports::{Confinement, NetworkAccess, PermissionQuestion, ToolAnnotations};
 
     use super::*;
@@ -61,6 +66,7 @@ mod tests {
                 reason: "why".to_owned(),
                 scopes: vec![Scope::Once],
                 grant: None,
+                grants_part: false,
                 yes_covers: self.yes_covers,
                 rule: None,
                 confinement: Confinement {
@@ -75,8 +81,12 @@ mod tests {
     #[test]
     fn only_calls_that_describe_their_effect_need_no_answer() {
         let (path, relative, root) = ("/w/a".to_owned(), "a".to_owned(), "/w".to_owned());
-        let execute =
-            Operation::Execute { command: "make".to_owned(), cwd: root.clone(), links: Vec::new() };
+        let execute = Operation::Execute {
+            command: "make".to_owned(),
+            cwd: root.clone(),
+            links: Vec::new(),
+            replaces: Vec::new(),
+        };
         let write = Operation::Write { path, relative, root, repository: None };
         for (access, operation, yes_covers, asking, runs) in [
             (Access::Process, &execute, true, AnswerSource::Nobody, true),
@@ -101,6 +111,7 @@ mod tests {
                 agent: "build",
                 grants: &[],
                 asking,
+                mode: PermissionMode::default(),
                 now_ms: 0,
                 uptime: Duration::ZERO,
                 tier: &SandboxTier::Full,

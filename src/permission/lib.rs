@@ -1,15 +1,18 @@
 //! Permission policy: a pure function of a call and its situation.
 //!
-//! `judge_here` fixes the order: denials, permission requests that only a person may answer, starts
-//! of agents, grants and commands that only read, rules, denials by rules of agents if delegation is enabled (as permission
+//! `covered` fixes the order: denials, permission requests that only a person may answer, starts
+//! of agents, grants and commands that only read, rules, denials by rules of agents if delegation is
+//! enabled (as permission
 //! requests), default decision of the agent, built-in decision. The first step that decides wins,
-//! so no grant opens a secret file. The policy reads no file and asks no person: it returns a
+//! so no grant opens a secret file. The permission mode then decides about everything that is not
+//! denied (`modes`). The policy reads no file and asks no person: it returns a
 //! permission request as its verdict.
 
 mod agents;
 mod check;
 mod commands;
 mod dry_run;
+mod modes;
 mod paths;
 mod relocated;
 mod rules;
@@ -18,9 +21,9 @@ mod shell;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use posse_actors::event::{Grant, SandboxTier, Scope};
+use posse_actors::event::{Grant, PermissionMode, SandboxTier, Scope};
 use posse_actors::ports::{
-    Access, Action, AnswerSource, CommandPath, Confinement, NetworkAccess, Operation,
+    Access, Action, AnswerSource, CommandPath, Confinement, Coverage, NetworkAccess, Operation,
     PermissionQuestion, Policy, Situation, Verdict,
 };
 use posse_base::failure::{Failure, printable};
@@ -33,7 +36,7 @@ use rules::{Rule, RuleDecision};
 use shell::{COMMAND_CHARS_MAX, Judged};
 
 pub use agents::AgentPolicy;
-pub use check::{Checked, Need, command_grant};
+pub use check::{Checked, CommandToCheck, Need, command_grant};
 pub use dry_run::dry_run_policy;
 pub use posse_base::protected::is_protected;
 use posse_base::protected::is_protected_in;
@@ -56,6 +59,14 @@ pub fn command_programs(command: &str, cwd: &str, home: Option<&str>) -> Vec<Vec
     let runs = findings.runs.iter();
     runs.flat_map(|run| run.programs.iter().filter_map(|at| Some(run.words.get(*at..)?.to_vec())))
         .collect()
+}
+
+/// Returns the absolute paths that `command` may replace, as far as its words name them: targets of
+/// redirections, and destinations of `cp`, `mv` and the like. The caller keeps those that exist for
+/// [`Operation::Execute`]. With too many paths, `/` is one of them. `home`: home folder of the user;
+/// `None` means `/home/user`.
+pub fn command_outputs(command: &str, cwd: &str, home: Option<&str>) -> Vec<String> {
+    shell::outputs::paths(command, cwd, home.unwrap_or(HOME_UNKNOWN))
 }
 
 /// Returns one error for each invalid rule; an empty list if all are valid.
@@ -92,6 +103,8 @@ pub struct PolicySettings {
     pub read_only_agents: Vec<String>,
     /// Rules and default decisions of agents.
     pub agents: Vec<AgentPolicy>,
+    /// Name of the provider profile of the main agent.
+    pub provider: String,
     /// Decision about starting an agent, by its name: `allow`, `ask` or `deny`; any other text
     /// denies. An agent without an entry cannot be started.
     pub invocations: BTreeMap<String, String>,
@@ -107,21 +120,9 @@ pub struct PolicySettings {
     /// True if commands can read secret files of the workspace, because the sandbox cannot hide
     /// single files. Then every command is asked about on the reduced tier.
     pub secrets_in_reach: bool,
-    /// Decision about commands that only read, without a grant and a rule.
-    pub reading_commands: ReadingCommands,
     /// Isolated workspace of a subagent, in which its actions happen. `None`: they happen in the
     /// workspace.
     pub relocated: Option<Relocated>,
-}
-
-/// Decision about commands that only read, without a grant and a rule.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum ReadingCommands {
-    /// In a sandbox they are allowed, confined to reading.
-    #[default]
-    Allowed,
-    /// They are asked about like all others.
-    Asked,
 }
 
 /// Confinement of commands.
@@ -213,6 +214,8 @@ struct JudgedAction<'a> {
     action: &'a Action,
     situation: &'a Situation<'a>,
     scripts: Vec<Judged>,
+    /// True if the permission mode allows commands that only read.
+    mode_reads: bool,
 }
 
 impl JudgedAction<'_> {
@@ -256,6 +259,10 @@ impl Policy for RulePolicy {
             Some(relocated) => relocated.judge(self, action, situation),
         }
     }
+
+    fn restriction(&self, mode: PermissionMode, tier: &SandboxTier) -> Option<String> {
+        self.restriction_of(mode, tier)
+    }
 }
 
 impl RulePolicy {
@@ -263,27 +270,68 @@ impl RulePolicy {
         if let Some((invocation, reads)) = agents::with_references(action) {
             return self.judge_references(&invocation, &reads, situation);
         }
+        let case = self.judged_action(action, situation, self.mode_reads(situation));
+        let (coverage, verdict) = self.covered(&case);
+        self.in_mode(&case, coverage, verdict)
+    }
+
+    /// `action` with a judgement of each command in it.
+    fn judged_action<'a>(
+        &self,
+        action: &'a Action,
+        situation: &'a Situation<'a>,
+        mode_reads: bool,
+    ) -> JudgedAction<'a> {
         let scripts = action
             .operations
             .iter()
             .filter_map(|operation| match operation {
-                Operation::Execute { command, cwd, links } => {
+                Operation::Execute { command, cwd, links, .. } => {
                     Some(self.judged(command, cwd, links))
                 }
                 Operation::Read { .. } | Operation::Write { .. } | Operation::Invoke { .. } => None,
             })
             .collect();
-        let case = JudgedAction { action, situation, scripts };
-        self.hard_deny(&case)
-            .or_else(|| self.global_deny(&case))
-            .or_else(|| self.agent_deny(&case))
-            .or_else(|| self.ask_each_time(&case))
-            .or_else(|| self.invoked(&case))
-            .or_else(|| self.granted(&case))
-            .or_else(|| self.matching_rule(&case))
-            .or_else(|| self.agent_asks(&case))
-            .or_else(|| self.agent_default(&case))
-            .unwrap_or_else(|| self.built_in(&case))
+        JudgedAction { action, situation, scripts, mode_reads }
+    }
+
+    /// Decision of denials, rules, grants and agents, without the permission mode, and the kind of
+    /// step that decided.
+    fn covered(&self, case: &JudgedAction<'_>) -> (Coverage, Verdict) {
+        let denied = self
+            .hard_deny(case)
+            .or_else(|| self.global_deny(case))
+            .or_else(|| self.agent_deny(case));
+        if let Some(denied) = denied {
+            return (Coverage::Denied, denied);
+        }
+        if let Some(asked) = self.ask_each_time(case) {
+            return (Coverage::AskedEachTime, asked);
+        }
+        if let Some(verdict) = self.invoked(case) {
+            let coverage = match verdict {
+                Verdict::Allow(_) => Coverage::Granted,
+                Verdict::Ask(_) => Coverage::Uncovered,
+                Verdict::Deny { .. } => Coverage::Denied,
+            };
+            return (coverage, verdict);
+        }
+        if let Some(covered) = self.granted(case) {
+            return covered;
+        }
+        let decided = self
+            .matching_rule(case)
+            .or_else(|| self.agent_asks(case))
+            .or_else(|| self.agent_default(case));
+        let Some(verdict) = decided else {
+            return (Coverage::Uncovered, self.built_in(case));
+        };
+        let coverage = match verdict {
+            Verdict::Allow(_) => Coverage::Granted,
+            Verdict::Ask(_) => Coverage::AskedByRule,
+            Verdict::Deny { .. } => Coverage::Denied,
+        };
+        (coverage, verdict)
     }
 
     fn hard_deny(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
@@ -379,6 +427,7 @@ impl RulePolicy {
             reason,
             scopes: vec![Scope::Once],
             grant: None,
+            grants_part: false,
             yes_covers: false,
             rule: None,
             confinement: self.confinement(case.situation),
@@ -432,7 +481,7 @@ impl RulePolicy {
         })
     }
 
-    fn granted(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
+    fn granted(&self, case: &JudgedAction<'_>) -> Option<(Coverage, Verdict)> {
         let operations = &case.action.operations;
         let granted = |path: &str| {
             let grants = case.situation.grants.iter();
@@ -441,11 +490,10 @@ impl RulePolicy {
                 .any(|g| paths::is_below(path, &g.target))
         };
         let covered = match case.access() {
-            // Every part of the commands is granted or allowed by a rule, or only reads.
             Access::Process => {
                 let commands = !case.scripts.is_empty() && operations.iter().all(is_command);
                 let may_run = commands && self.allows_commands(case.situation).is_ok();
-                return if may_run { self.covered(case) } else { None };
+                return if may_run { self.commands_covered(case) } else { None };
             }
             Access::Write => {
                 operations.iter().any(|operation| matches!(operation, Operation::Write { .. }))
@@ -457,7 +505,7 @@ impl RulePolicy {
             }
             Access::Read | Access::Network | Access::Session | Access::Unknown => false,
         };
-        covered.then(|| Verdict::Allow(self.confinement(case.situation)))
+        covered.then(|| (Coverage::Granted, Verdict::Allow(self.confinement(case.situation))))
     }
 
     /// Applies the most specific matching allow or ask rule of the configuration and of the calling
@@ -532,6 +580,7 @@ impl RulePolicy {
             reason,
             scopes,
             grant,
+            grants_part: false,
             yes_covers: true,
             rule: RulePolicy::rule_for(case),
             confinement: self.confinement(case.situation),

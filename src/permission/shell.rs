@@ -7,12 +7,14 @@
 //! else asks. The sandbox is the security boundary, not this judge.
 pub(crate) mod allow;
 pub(crate) mod danger;
+pub(crate) mod effects;
 pub(crate) mod folders;
 pub(crate) mod globs;
 mod grammar;
 pub(crate) mod links;
 pub(crate) mod options;
 pub(crate) mod outline;
+pub(crate) mod outputs;
 pub(crate) mod reader;
 pub(crate) mod sensitive;
 pub(crate) mod walk;

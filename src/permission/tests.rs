@@ -8,11 +8,14 @@ use posse_actors::ports::ToolAnnotations;
 use proptest::prelude::*;
 
 use super::*;
+use crate::shell::options::Reading;
 
+mod checks;
 mod commands;
 mod corpus;
 mod lifting;
 mod links;
+mod modes;
 mod options;
 mod reading;
 mod reading_commands;
@@ -38,7 +41,6 @@ fn with(settings: PolicySettings) -> RulePolicy {
         roots: vec![ROOT.into(), "/extra".into()],
         own_dirs: vec!["/w/own".into()],
         read_only_agents: vec!["plan".into()],
-        reading_commands: ReadingCommands::Asked,
         ..settings
     })
     .unwrap()
@@ -82,7 +84,42 @@ pub(super) fn annotations(tool: &str) -> ToolAnnotations {
 
 /// Verdict about `action` with the annotations of its tool.
 pub(super) fn judged(policy: &RulePolicy, action: &Action, situation: &Situation<'_>) -> Verdict {
-    policy.judge(action, &Situation { tool: &annotations(&action.tool), ..*situation })
+    let situation = Situation { tool: &annotations(&action.tool), ..*situation };
+    let verdict = policy.judge(action, &situation);
+    let case = policy.judged_action(action, &situation, false);
+    let (coverage, without_mode) = policy.covered(&case);
+    match (&verdict, &without_mode) {
+        // Commands that only read are the only difference of the mode `ask`.
+        (Verdict::Allow(confinement), Verdict::Ask(_))
+            if policy.settings.relocated.is_none() && action.operations.iter().all(is_command) =>
+        {
+            assert_eq!(coverage, Coverage::Uncovered);
+            let reads =
+                confinement.profile == "read-only" && confinement.network == NetworkAccess::Denied;
+            let partly = case
+                .scripts
+                .iter()
+                .any(|script| script.parts.iter().any(|part| part.reading != Reading::No));
+            assert!(reads || partly, "{action:?}");
+            without_mode
+        }
+        _ => verdict,
+    }
+}
+
+/// `command` in the root of the workspace, without a permission mode.
+pub(super) fn resolved<'a>(
+    command: &'a str,
+    links: &'a [posse_actors::ports::PathLink],
+) -> CommandToCheck<'a> {
+    CommandToCheck {
+        command,
+        cwd: ROOT,
+        links,
+        replaces: &[],
+        tier: &SandboxTier::Full,
+        mode: None,
+    }
 }
 
 /// `tool path` or `bash command`.
@@ -95,7 +132,12 @@ pub(super) fn action(call: &str) -> Action {
     };
     let operations = match tool {
         "bash" => {
-            vec![Operation::Execute { command: rest.into(), cwd: ROOT.into(), links: Vec::new() }]
+            vec![Operation::Execute {
+                command: rest.into(),
+                cwd: ROOT.into(),
+                links: Vec::new(),
+                replaces: Vec::new(),
+            }]
         }
         _ if rest.is_empty() => vec![],
         tool if WRITE_TOOLS.contains(&tool) => rest
@@ -142,6 +184,7 @@ pub(super) fn situation<'a>(
         agent,
         grants,
         asking,
+        mode: PermissionMode::default(),
         now_ms: 0,
         uptime: Duration::ZERO,
         tier: &SandboxTier::Full,

@@ -331,6 +331,7 @@ impl Policy for ReplayContext {
             reason: asked.reason.clone(),
             scopes: vec![Scope::Once, Scope::Session],
             grant: asked.grant.clone(),
+            grants_part: false,
             yes_covers: false,
             rule: None,
             confinement,

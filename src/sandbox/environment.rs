@@ -6,6 +6,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// Names of variables with network settings: proxies and TLS roots.
 pub const NETWORK: [&str; 11] = [
@@ -70,7 +71,7 @@ const PASSED: &[&str] = &[
 ];
 
 /// Variables with a fixed value for every command. Most turn off prompts, editors, pagers and
-/// colours, because no person sees or answers them.
+/// colours, because no person sees or answers them. The last ones are settings of git.
 const SET: &[(&str, &str)] = &[
     ("TERM", "dumb"),
     ("NO_COLOR", "1"),
@@ -85,6 +86,18 @@ const SET: &[(&str, &str)] = &[
     ("EDITOR", "false"),
     ("VISUAL", "false"),
     ("DEBIAN_FRONTEND", "noninteractive"),
+    // The recorded resolutions of conflicts in a repository are protected.
+    ("GIT_CONFIG_COUNT", "1"),
+    ("GIT_CONFIG_KEY_0", "rerere.enabled"),
+    ("GIT_CONFIG_VALUE_0", "false"),
+];
+
+/// Variables with the cache of a program that fails if it cannot write there, and the folder below
+/// the home folder that the program uses without the variable.
+const CACHES: &[(&str, &str)] = &[
+    ("npm_config_cache", ".npm"),
+    ("UV_CACHE_DIR", ".cache/uv"),
+    ("BUN_INSTALL_CACHE_DIR", ".bun/install/cache"),
 ];
 
 /// `PATH` of commands if posse itself has none.
@@ -101,6 +114,21 @@ pub(crate) fn of(ours: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsStr
     }
     environment.extend(SET.iter().map(|(name, value)| ((*name).into(), (*value).into())));
     environment
+}
+
+/// Returns variables that move caches into `temporary`, the folder for temporary files of the session:
+/// those of [`CACHES`] whose usual folder below `home` is not below one of the `writable` folders.
+pub(crate) fn caches(
+    home: &Path,
+    writable: &[String],
+    temporary: &Path,
+) -> impl Iterator<Item = (OsString, OsString)> {
+    CACHES.iter().filter_map(move |(variable, usual)| {
+        let usual = home.join(usual);
+        let is_writable = writable.iter().any(|root| usual.starts_with(root));
+        let moved = temporary.join(".cache").join(variable);
+        (!is_writable).then(|| (OsString::from(variable), moved.into_os_string()))
+    })
 }
 
 fn is_passed(name: &OsStr) -> bool {
@@ -160,6 +188,19 @@ mod tests {
             .filter(|name| names.iter().any(|n| n == name))
             .collect();
         assert_eq!(passed, ["PATH", "CARGO_HOME", "LC_ALL"]);
+    }
+
+    #[test]
+    fn caches_outside_of_writable_folders_are_temporary() {
+        let caches = |writable: &[&str]| {
+            let writable: Vec<String> = writable.iter().map(|root| (*root).to_owned()).collect();
+            let caches = caches(Path::new("/home/me"), &writable, Path::new("/tmp"));
+            caches.map(|(name, _)| name.into_string().unwrap()).collect::<Vec<_>>()
+        };
+        let all = ["npm_config_cache", "UV_CACHE_DIR", "BUN_INSTALL_CACHE_DIR"];
+        assert_eq!(caches(&["/home/me/shop", "/home/me/.np"]), all);
+        assert_eq!(caches(&["/home/me/.npm", "/home/me/.cache"]), ["BUN_INSTALL_CACHE_DIR"]);
+        assert!(caches(&["/home/me"]).is_empty());
     }
 
     #[test]

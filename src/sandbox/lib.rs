@@ -26,6 +26,7 @@ mod notify_command;
 mod output_chunks;
 mod plan;
 mod planning;
+pub mod private_git;
 mod probe;
 mod process_tree;
 mod protect;

@@ -10,6 +10,8 @@ mod committed;
 mod exemptions;
 mod finding_lines;
 mod folder_watch;
+mod git_files;
+mod git_folder;
 mod gitconfig;
 mod harmless;
 mod index;
@@ -17,11 +19,13 @@ mod known_secrets;
 mod links;
 mod moved_repositories;
 mod new_worktrees;
+mod packed_refs;
 mod place;
 mod pointed;
 mod quarantine;
 mod references;
 mod scan;
+mod sort;
 mod state;
 mod stores;
 mod tool_writes;
@@ -51,8 +55,9 @@ use new_worktrees::NewWorktrees;
 use place::{Identity, Stat};
 use quarantine::Quarantine;
 pub use references::GitReferences;
-use scan::{ProtectedItem, ScanResult, Sort};
+use scan::ScanResult;
 pub(crate) use scan::{ScanBounds, is_timestamp_final};
+use sort::{ProtectedItem, Sort};
 use state::{FileStateReader, State};
 use tool_writes::{Log, Since};
 pub use tool_writes::{ToolWrites, Writing};
@@ -105,7 +110,6 @@ type Temporary = Arc<Mutex<BTreeSet<PathBuf>>>;
 struct GuardState {
     roots: Vec<Watched>,
     reader: FileStateReader,
-    links: links::Links,
     /// Finder of the paths to which git's settings refer.
     git: GitReferences,
     stores: stores::Keys,
@@ -183,7 +187,11 @@ struct BaselineItem {
 fn depends_on_parent(item: &ProtectedItem) -> bool {
     match item.sort {
         Sort::Name(_) => new_worktrees::is_named_by_parent(&item.path),
-        Sort::Repository | Sort::Pointer => false,
+        Sort::Repository
+        | Sort::Pointer
+        | Sort::PackedRefs
+        | Sort::Interrupted
+        | Sort::Environment => false,
         _ => true,
     }
 }
@@ -192,6 +200,10 @@ fn depends_on_parent(item: &ProtectedItem) -> bool {
 /// is protected as a whole, such as `.vscode`.
 fn is_covered(known: Option<&BaselineItem>, item: &ProtectedItem) -> bool {
     item.sort == Sort::Repository && known.is_some_and(|known| known.sort != Sort::Repository)
+}
+
+fn failed(errno: Errno) -> ProtectAction {
+    ProtectAction::Failed(errno.desc().to_owned())
 }
 
 /// Protected files and secrets before a command. Pass it to [`Protection::check_after`] when the
@@ -298,6 +310,14 @@ pub enum ProtectedChange {
     /// An index of git was created or changed, and has this path, to which git would write although
     /// it is outside the work tree or in a `.git`. Empty if the file is not an index.
     IndexPath(String),
+    /// A protected file got another hard link, under which a program may write it.
+    Linked,
+    /// The folder with the state of an operation of git, such as a rebase, was created or changed:
+    /// continuing or aborting the operation checks out commits that the command named.
+    Interrupted,
+    /// References that replace objects of git by others were added. Contains their lines; empty if
+    /// the file cannot be read.
+    Replacements(Vec<String>),
     /// Files below this root kept changing during the check, so changes may be missed.
     KeepsChanging,
 }
@@ -321,6 +341,17 @@ pub enum ProtectAction {
     Failed(String),
 }
 
+impl Finding {
+    /// Returns what to do about a file that was left.
+    fn advice(&self) -> &'static str {
+        if self.what == ProtectedChange::Interrupted {
+            "look at its commits before you continue or abort it"
+        } else {
+            "check it before a program is started in that folder"
+        }
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = |path: &Path| printable(&path.display().to_string());
@@ -335,8 +366,8 @@ impl fmt::Display for Finding {
                 "is not understood as settings of git and may run programs"
             }
             ProtectedChange::Settings(names) => {
-                let names = printable(&names.join(", "));
-                settings = format!("got settings that may run programs ({names})");
+                let names = names.join(", ");
+                settings = format!("got settings that may run programs ({})", printable(&names));
                 &settings
             }
             ProtectedChange::IndexPath(path) if path.is_empty() => {
@@ -344,6 +375,12 @@ impl fmt::Display for Finding {
             }
             ProtectedChange::IndexPath(path) => {
                 settings = format!("got a path to which git must not write ({})", printable(path));
+                &settings
+            }
+            ProtectedChange::Linked => "is protected and got another name by a hard link",
+            ProtectedChange::Interrupted => "is an operation of git that a command left unfinished",
+            ProtectedChange::Replacements(lines) => {
+                settings = format!("got replacing references ({})", printable(&lines.join(", ")));
                 &settings
             }
             ProtectedChange::LeadsOutside => "leads git to a place outside the workspace",
@@ -380,9 +417,7 @@ impl fmt::Display for Finding {
             ProtectAction::Cleaned(to) => {
                 write!(f, "; they were taken out, and the whole text is in {}", shown(to))
             }
-            ProtectAction::Left => {
-                write!(f, "; it was left: check it before a program is started in that folder")
-            }
+            ProtectAction::Left => write!(f, "; it was left: {}", self.advice()),
             ProtectAction::Failed(why) => write!(f, "; it could not be put right: {why}"),
         }
     }
@@ -723,8 +758,13 @@ impl GuardState {
         self.retain_left(&baseline);
         let mut mounted: Vec<(&ProtectedPath, &mut BaselineItem)> =
             baseline.items.iter_mut().filter(|(_, before)| before.is_mounted).collect();
-        mounted.sort_by_key(|((at, path), _)| (path.components().count(), *at, Arc::clone(path)));
-        // Names nearest to the root have priority.
+        // Names nearest to the root have priority, but commands can create any number of files whose
+        // content is judged.
+        mounted.sort_by_key(|((at, path), _)| {
+            let name = path.file_name().unwrap_or_default().as_bytes();
+            let is_judged = harmless::is_judged(&protected::fold(name));
+            (is_judged, path.components().count(), *at, Arc::clone(path))
+        });
         for (_, before) in mounted.into_iter().skip(MOUNTS_MAX) {
             before.is_mounted = false;
         }
@@ -740,7 +780,7 @@ impl GuardState {
         before: Option<&State>,
     ) -> Option<BaselineItem> {
         let Watched { root, scan, .. } = &self.roots[at];
-        if item.sort == Sort::Repository {
+        if matches!(item.sort, Sort::Repository | Sort::Interrupted) {
             let identity = scan.identity(&item.path)?;
             let parent = item.path.parent().and_then(|above| scan.identity(above));
             let (sort, birth) = (item.sort, scan.creation_time_of(&item.path));
@@ -748,16 +788,32 @@ impl GuardState {
             return Some(BaselineItem { sort, state, identity, birth, parent, above, is_mounted });
         }
         let (folder, name) = root.open_parent(&item.path).ok()?;
-        let identity = Stat::at(&folder, name).ok()?.identity;
+        let stat = Stat::at(&folder, name).ok()?;
+        let identity = stat.identity;
         let parent = Stat::at(&folder, Path::new("")).ok().map(|stat| stat.identity);
         let is_born = self.is_born(parent) || self.is_in_new_worktree(at, &item.path);
-        let state = match Stat::at(&folder, name) {
+        let state = match item.sort {
             // It may be large, and is judged without its earlier content.
-            Ok(stat) if item.sort == Sort::Index => State::File { stat, copy: None },
+            Sort::Index => State::File { stat, copy: None },
+            Sort::PackedRefs => {
+                State::File { stat, copy: self.reader.replacements(&folder, name, stat) }
+            }
             _ => self.reader.state(&folder, name, before)?,
         };
+        let is_kept = matches!(
+            item.sort,
+            Sort::Name(_)
+                | Sort::Pointer
+                | Sort::Hooks
+                | Sort::Remotes
+                | Sort::Settings
+                | Sort::Attributes
+                | Sort::InnerLink
+                | Sort::Common
+                | Sort::Foreign
+        );
         let is_mounted = !is_born
-            && !matches!(item.sort, Sort::Todo | Sort::Strategy | Sort::Index)
+            && is_kept
             && !harmless::is_replaced_in_place(&protected::fold(name.as_os_str().as_bytes()))
             && (state.is_folder() || matches!(state, State::File { .. }));
         let above = depends_on_parent(item).then(|| root.identity_above(&item.path)).flatten();
@@ -767,7 +823,7 @@ impl GuardState {
 
     /// Returns the paths to mount read-only, including all hard links of a file, and the folders
     /// above those that control git, up to but without the root, which must not be renamed.
-    fn mounts(&mut self, baseline: &Baseline) -> (Vec<PathBuf>, Vec<PathBuf>) {
+    fn mounts(&self, baseline: &Baseline) -> (Vec<PathBuf>, Vec<PathBuf>) {
         let mut keys: Vec<&ProtectedPath> = baseline
             .items
             .iter()
@@ -795,7 +851,7 @@ impl GuardState {
             let State::File { stat, .. } = before.state.as_ref()? else { return None };
             (before.is_mounted && stat.links > 1).then_some(*stat)
         });
-        for twin in self.links.names(&linked.collect::<Vec<_>>(), &self.roots) {
+        for twin in links::names(&linked.collect::<Vec<_>>(), &self.roots) {
             if !read_only.contains(&twin) {
                 read_only.push(twin);
             }

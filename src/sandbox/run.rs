@@ -22,9 +22,11 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 use crate::capture::Capture;
+use crate::environment;
 use crate::guard::{Exemptions, Guard, LateFindings};
 use crate::helper::HelperShape;
 use crate::helper_output::MaskedPrefix;
+
 use crate::init;
 use crate::listeners::ListenerRequest;
 use crate::mask::Mask;
@@ -223,6 +225,14 @@ impl Sandbox {
         };
         let folders = ["TMPDIR", "TMP", "TEMP"].map(|name| (name.into(), folder.clone()));
         request.environment.extend(folders);
+        if tier != SandboxTier::None {
+            let home = self.environment.iter().find(|(name, _)| name == "HOME");
+            let writable = &spawn.confinement.writable_roots;
+            let caches = home.map(|(_, home)| {
+                environment::caches(Path::new(home), writable, Path::new(&folder))
+            });
+            request.environment.extend(caches.into_iter().flatten());
+        }
         request.environment.extend(spawn.environment);
         let dialogue = spawn.dialogue.as_ref();
         let prepared = dialogue.map(|dialogue| dialogue.prepare(temporary.folder())).transpose();

@@ -11,7 +11,7 @@ mod registries;
 pub(crate) mod report;
 
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -273,10 +273,16 @@ fn prepare(
     let cwd = place.absolute().display().to_string();
     registries::check(env, sandbox, &command, place.absolute())?;
     let links = links::resolve(&env.commands.paths(&command, &cwd));
+    let inside = |path: &String| {
+        path == "/" || env.workspace.roots().any(|root| Path::new(path).starts_with(root))
+    };
+    let outputs = env.commands.outputs(&command, &cwd).into_iter().filter(inside);
+    let replaces = links::existing(outputs);
     let mut operations = vec![Operation::Execute {
         command: command.clone(),
         cwd: cwd.clone(),
         links: links.clone(),
+        replaces: replaces.clone(),
     }];
     let mut hashed = unprotected.iter().map(Located::absolute).collect::<Vec<_>>();
     hashed.sort();
@@ -293,6 +299,7 @@ fn prepare(
     parts.extend(links.iter().flat_map(|link| {
         [link.path.as_bytes(), link.target.as_deref().unwrap_or_default().as_bytes()]
     }));
+    parts.extend(replaces.iter().map(String::as_bytes));
     parts.extend(hashed.iter().map(|path| path.as_os_str().as_encoded_bytes()));
     let domains = connections::named_domains(env, &command, &cwd);
     let detail = detail(&command, &unprotected, &domains);

@@ -17,20 +17,20 @@ const CONTEXT: usize = 3;
 
 /// Diff of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Diff {
+pub struct Diff {
     /// Number of added lines, including those that `text` leaves out.
-    pub(crate) added: usize,
+    pub added: usize,
     /// Number of removed lines, including those that `text` leaves out.
-    pub(crate) removed: usize,
-    /// The unified diff, at most [`TEXT_BYTES_MAX`] bytes plus a truncation notice. Invalid UTF-8
+    pub removed: usize,
+    /// The unified diff, at most 64 KiB plus a truncation notice. Invalid UTF-8
     /// is replaced.
-    pub(crate) text: String,
+    pub text: String,
 }
 
 /// Computes the diff for replacing `before` by `after` in the file `path`. `before` is `None` for a
 /// new file. If both are equal, the text of the diff is empty. For binary files, all lines count as
 /// replaced, and the text only says that they differ.
-pub(crate) fn unified(path: &str, before: Option<&[u8]>, after: &[u8]) -> Diff {
+pub fn unified(path: &str, before: Option<&[u8]>, after: &[u8]) -> Diff {
     let old_name = before.map_or("/dev/null".to_owned(), |_| format!("a/{path}"));
     let header = format!("--- {old_name}\n+++ b/{path}\n");
     let before = before.unwrap_or_default();

@@ -18,6 +18,7 @@ pub mod agent_merge;
 
 pub mod budget;
 pub mod builtin_tool;
+pub mod diff;
 pub mod jobs;
 pub mod listing;
 pub mod reads;
@@ -28,7 +29,6 @@ pub mod worktree;
 
 mod atomic_write;
 mod change;
-mod diff;
 mod digest;
 mod output;
 mod refusal;
@@ -135,14 +135,31 @@ pub struct CommandReader {
     pub paths: fn(&str, &str, Option<&str>) -> Vec<CommandPath>,
     /// Returns the programs that the command runs, each with its arguments.
     pub programs: fn(&str, &str, Option<&str>) -> Vec<Vec<String>>,
+    /// Returns the absolute paths that the command may replace.
+    pub outputs: fn(&str, &str, Option<&str>) -> Vec<String>,
     /// Home folder of the user; `None` if it is unknown.
     pub home: Option<String>,
 }
 
 impl CommandReader {
+    /// Creates a reader of these functions, for the user with this home folder.
+    pub fn new(
+        paths: fn(&str, &str, Option<&str>) -> Vec<CommandPath>,
+        programs: fn(&str, &str, Option<&str>) -> Vec<Vec<String>>,
+        outputs: fn(&str, &str, Option<&str>) -> Vec<String>,
+        home: Option<String>,
+    ) -> CommandReader {
+        CommandReader { paths, programs, outputs, home }
+    }
+
     /// Returns the paths that `command` names in the working directory `cwd`.
     fn paths(&self, command: &str, cwd: &str) -> Vec<CommandPath> {
         (self.paths)(command, cwd, self.home.as_deref())
+    }
+
+    /// Returns the paths that `command` may replace in the working directory `cwd`.
+    fn outputs(&self, command: &str, cwd: &str) -> Vec<String> {
+        (self.outputs)(command, cwd, self.home.as_deref())
     }
 
     /// Returns the programs that `command` runs in the working directory `cwd`, each with its
@@ -178,6 +195,7 @@ impl ToolEnvironment {
             commands: CommandReader {
                 paths: |_, _, _| Vec::new(),
                 programs: |_, _, _| Vec::new(),
+                outputs: |_, _, _| Vec::new(),
                 home: None,
             },
         }

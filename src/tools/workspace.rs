@@ -29,7 +29,7 @@ use posse_sandbox::GitReferences;
 use crate::workspace::links::{Linked, SecretLinks};
 
 pub use entry::{FileKind, FileStatus};
-pub(crate) use walk::open_beneath;
+pub use walk::{FOLDER, open_beneath};
 
 /// Root folders that tools may access. The first is the working directory.
 #[derive(Debug, Clone)]
@@ -154,6 +154,18 @@ impl Workspace {
         })
     }
 
+    /// Descriptor of the root with this index, for resolving names below it.
+    pub fn root_directory(&self, root: usize) -> Option<&OwnedFd> {
+        self.roots.get(root).map(|root| &root.directory)
+    }
+
+    /// True if the file `opened` is, or may be, a secret under another name: a hard link of one, or
+    /// one that was renamed after a scan had found it. May scan the workspace.
+    pub fn may_be_renamed_secret(&self, opened: &OwnedFd) -> bool {
+        let status = FileStatus::of(opened);
+        status.map_or(true, |status| self.links.judge(&status, opened) != Linked::Open)
+    }
+
     /// Returns the detector of secret files with other names in this workspace.
     pub(crate) fn secret_links(&self) -> Arc<SecretLinks> {
         Arc::clone(&self.links)
@@ -180,8 +192,8 @@ impl Root {
                 .because(why)
                 .fix("name a folder that exists and that you may read")
         };
-        let directory = open(path, walk::FOLDER, Mode::empty())
-            .map_err(|errno| failure(errno.desc().to_owned()))?;
+        let directory =
+            open(path, FOLDER, Mode::empty()).map_err(|errno| failure(errno.desc().to_owned()))?;
         let real = entry::real_path(&directory)
             .or_else(|_| std::fs::canonicalize(path))
             .map_err(|error| failure(error.to_string()))?;
@@ -325,7 +337,7 @@ impl Located {
         let root = &self.roots[self.root].directory;
         let above = self.beneath.parent().unwrap_or(Path::new(""));
         let name = Path::new(self.beneath.file_name().unwrap_or_default());
-        let folder = open_beneath(root, above, walk::FOLDER);
+        let folder = open_beneath(root, above, FOLDER);
         let folder = folder.map_err(|errno| refused(&self.shown(), errno))?;
         let file = open_beneath(&folder, name, flags);
         let file = file.map_err(|errno| refused(&self.shown(), errno))?;
@@ -424,7 +436,7 @@ fn make_folders(root: &OwnedFd, path: &Path) -> Result<(), Errno> {
             Ok(()) | Err(Errno::EEXIST) => {}
             Err(errno) => return Err(errno),
         }
-        above = open_beneath(&above, name, walk::FOLDER)?;
+        above = open_beneath(&above, name, FOLDER)?;
     }
     Ok(())
 }

@@ -15,9 +15,11 @@ use posse_actors::conversation::{MessageId, QuestionId};
 use posse_actors::event::{Event, MessageKind, Origin};
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_base::failure::Exit;
-use posse_frontend::commands::{ReportRequest, SessionQuery, SessionSwitch, ShellCommand, parse};
+use posse_frontend::commands::{
+    ReportRequest, SessionQuery, SessionSwitch, ShellCommand, next_permission_mode, parse,
+};
 use posse_frontend::jobs::Jobs;
-use posse_frontend::{Selectable, SelectionSources, pluralize};
+use posse_frontend::{RewindExtent, Selectable, SelectionSources, pluralize};
 
 use crate::completion::Completion;
 use crate::composer::{Composer, may_be_image};
@@ -76,6 +78,10 @@ pub(super) enum Effect {
     RunSkill(String, String),
     /// Find the last change by a file tool, and start the call that reverts it.
     Undo,
+    /// Open the selector for the prompts to which the user can return.
+    ListRewindPoints,
+    /// Return to the state before the prompt with this number.
+    Rewind(usize, RewindExtent),
     /// Copy a text to the clipboard.
     Copy(String),
     /// Redraw the live region or the alternate screen. Rows in the terminal's scrollback stay.
@@ -118,6 +124,9 @@ pub(super) struct App {
     /// Time of the last Ctrl+D on an empty prompt while a task ran, which does not exit, counted
     /// from the start of the UI; `None` if there was none.
     exit_refused: Option<Duration>,
+    /// Time of the last Esc that had no other effect, after which a second one opens the selector of
+    /// `/rewind`, counted from the start of the UI; `None` after other keys.
+    escaped: Option<Duration>,
     /// True if the user was warned about background work; the next attempt exits. Another submitted
     /// line resets it.
     exit_warned: bool,
@@ -219,7 +228,9 @@ impl App {
     fn handle_prompt_key(&mut self, key: KeyEvent, action: Option<KeyAction>, now: Duration) {
         match action {
             Some(KeyAction::Cancel) => return self.cancel(now),
-            Some(KeyAction::StopAll) => return self.act(KeyAction::StopAll, now),
+            Some(action @ (KeyAction::StopAll | KeyAction::NextMode)) => {
+                return self.act(action, now);
+            }
             Some(KeyAction::Interrupt) if self.prompts.is_writing_reason() => {
                 return self.prompts.drop_reason();
             }
@@ -279,7 +290,24 @@ impl App {
         }
     }
 
+    /// Cancels lookups. Without any and with an empty prompt, the second of two presses opens the
+    /// selector of `/rewind`.
+    fn escape(&mut self, now: Duration) {
+        let had_lookups = self.cancel_lookups();
+        if had_lookups || !self.composer.is_empty() {
+            return;
+        }
+        if is_recent(self.escaped.take(), now) {
+            self.effects.push(Effect::ListRewindPoints);
+        } else {
+            self.escaped = Some(now);
+        }
+    }
+
     fn act(&mut self, action: KeyAction, now: Duration) {
+        if action != KeyAction::Interrupt {
+            self.escaped = None;
+        }
         match action {
             KeyAction::Submit if self.composer.continues() => (),
             KeyAction::Submit => self.submit(MessageKind::Steer),
@@ -288,9 +316,7 @@ impl App {
                 self.composer.edit(EditAction::Newline);
             }
             KeyAction::Interrupt if self.busy => self.stop(),
-            KeyAction::Interrupt => {
-                self.cancel_lookups();
-            }
+            KeyAction::Interrupt => self.escape(now),
             KeyAction::Cancel => self.cancel(now),
             KeyAction::Leave if !self.composer.is_empty() => {
                 self.composer.edit(EditAction::Delete);
@@ -315,6 +341,7 @@ impl App {
             }
             KeyAction::Redraw => self.effects.push(Effect::Redraw),
             KeyAction::Suspend => self.effects.push(Effect::Suspend),
+            KeyAction::NextMode => self.effects.push(Effect::Query(next_permission_mode())),
             KeyAction::Choose(what) if self.is_idle() => self.effects.push(Effect::Choose(what)),
             KeyAction::Choose(_) => {
                 self.view.note(Role::Dim, "(not available while a task runs; Esc stops it)");

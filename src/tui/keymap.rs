@@ -62,6 +62,8 @@ pub(super) enum KeyAction {
     Suspend,
     /// Opens the selector of a setting; shows a note while a task runs.
     Choose(Selectable),
+    /// Changes to the next permission mode: plan, ask, edits, auto.
+    NextMode,
     /// Edits the prompt.
     Edit(EditAction),
 }
@@ -168,6 +170,12 @@ pub(super) const BINDINGS: &[Binding] = &[
         &["alt+a", "ctrl+x a"],
         KeyAction::Choose(Selectable::Agent),
         "select the agent",
+    ),
+    binding(
+        "permissionMode",
+        &["shift+tab"],
+        KeyAction::NextMode,
+        "next permission mode: plan, ask, edits, auto",
     ),
     binding("redraw", &["ctrl+l"], KeyAction::Redraw, "redraw the screen"),
     binding("suspend", &["ctrl+z"], KeyAction::Suspend, "suspend until `fg`"),

@@ -25,6 +25,10 @@ pub(super) enum SelectorKind {
     Sessions,
     /// Stored sessions, in the list below the command line.
     Inline,
+    /// Prompts to which the user can return.
+    Rewind,
+    /// What returns to the state before the prompt with this number.
+    RewindExtent(usize),
 }
 
 impl SelectorKind {
@@ -211,9 +215,11 @@ impl Selector {
             rows.push(row(theme, Role::Dim, clipped(&self.empty_text(), columns)));
         }
         let does = match self.subject {
-            SelectorKind::Name(_) | SelectorKind::Sessions | SelectorKind::Inline => {
-                "Enter selects"
-            }
+            SelectorKind::Name(_)
+            | SelectorKind::Sessions
+            | SelectorKind::Inline
+            | SelectorKind::Rewind
+            | SelectorKind::RewindExtent(_) => "Enter selects",
             SelectorKind::History => "Enter puts it into the prompt",
             SelectorKind::Queue => "Enter edits it · Delete deletes it",
         };

@@ -4,12 +4,14 @@ use crate::text::{TextRow, clipped, clipped_front, span, width};
 use crate::theme::{Role, Theme};
 
 use posse_actors::cost::dollars;
-use posse_actors::event::SandboxTier;
+use posse_actors::event::{PermissionMode, SandboxTier};
 use ratatui::text::{Line, Span};
 
 /// Content of the status bar.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Status {
+    /// Permission mode; `None` until a session has been opened.
+    pub(super) permission_mode: Option<PermissionMode>,
     /// Name of the provider profile; empty until a session has been opened.
     pub(super) provider: String,
     /// Name of the model; empty until a session has been opened.
@@ -99,7 +101,16 @@ impl Status {
             _ => Some((0, Role::Bad, "no sandbox")),
         };
         // Each part has a rank.
-        let mut parts: Vec<(u8, Role, String)> = vec![(1, Role::Text, who)];
+        let mode = self.permission_mode.map(|mode| {
+            let role = match mode {
+                PermissionMode::Plan | PermissionMode::Edits => Role::Accent,
+                PermissionMode::Ask | PermissionMode::Locked => Role::Dim,
+                PermissionMode::Auto => Role::Warn,
+            };
+            (1, role, mode.to_string())
+        });
+        let mut parts: Vec<(u8, Role, String)> = mode.into_iter().collect();
+        parts.push((1, Role::Text, who));
         parts.extend((!self.agent.is_empty()).then(|| (3, Role::Dim, self.agent.clone())));
         parts.extend(self.mode_label.map(|mode_label| (0, Role::Warn, mode_label.to_owned())));
         parts.extend(tier.map(|(rank, role, tier)| (rank, role, tier.to_owned())));
@@ -147,6 +158,7 @@ mod tests {
     #[test]
     fn least_important_parts_are_left_out_first() {
         let status = Status {
+            permission_mode: Some(PermissionMode::Plan),
             provider: "anthropic".into(),
             model: "claude-large-5".into(),
             agent: "build".into(),

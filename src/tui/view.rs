@@ -16,6 +16,7 @@ use posse_actors::conversation::{CallId, ContentPart, MessageId, QuestionId, tex
 use posse_actors::event::{Event, MessageKind, Origin, TargetType, ToolFailureClass};
 use posse_actors::skills;
 use posse_base::failure::{Failure, printable};
+use posse_frontend::commands::permission_mode_changed;
 use posse_frontend::{clipboard, pluralize, queue};
 
 use crate::markdown::Stream;
@@ -33,7 +34,7 @@ use tree::SubagentTree;
 /// kept before the start is dropped.
 const THOUGHT_BYTES_MAX: usize = 2 << 10;
 
-/// Notice above the prompt about a provider that does not answer. Times are counted from the start
+/// Notice above the prompt about a provider that does not answer, or a checkpoint. Times are counted from the start
 /// of the UI.
 #[derive(Debug, Clone, PartialEq)]
 enum Banner {
@@ -42,6 +43,8 @@ enum Banner {
     Waiting { provider: String, until: Duration, patience: Duration, cause: String },
     /// The provider sends nothing. `since`: time of the last received data.
     Silent { provider: String, since: Duration },
+    /// Files are being stored for a checkpoint: number of stored files, and of all.
+    Checkpoint { files: usize, total: usize },
 }
 
 /// Cause of a parked run, and time of its next attempt.
@@ -151,6 +154,10 @@ impl View {
                 let since = now.saturating_sub(Duration::from_millis(*silent_ms));
                 self.banner = Some(Banner::Silent { provider: provider.clone(), since });
             }
+            Event::CheckpointProgress { files, total } => {
+                let banner = Banner::Checkpoint { files: *files, total: *total };
+                self.banner = (files < total).then_some(banner);
+            }
             Event::InvocationStarted { provider, model, .. } => {
                 self.status.set_model(provider, model);
                 self.asked.clear();
@@ -174,6 +181,13 @@ impl View {
                 if let Some(tool) = self.known(call_id) {
                     tool.set_delegated();
                 }
+            }
+            Event::PermissionModeChanged { mode, restriction, changed_by, .. } => {
+                self.status.permission_mode = Some(*mode);
+                let by = changed_by.as_ref().map(|by| format!(" (by {})", sanitize(by)));
+                let text = permission_mode_changed(*mode, restriction.as_deref());
+                self.end_text();
+                self.note(Role::Dim, text + &by.unwrap_or_default());
             }
             // The previous count is out of date.
             Event::ContextCompacted { tokens_after, .. } => self.status.context = *tokens_after,

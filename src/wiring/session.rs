@@ -11,8 +11,8 @@ use posse_actors::delegation::{Delegation, Subagent};
 use posse_actors::event::{PromptOverrides, SandboxTier};
 use posse_actors::limits::Limits;
 use posse_actors::ports::{
-    AnswerSource, JournalError, JournalStore, Policy, Ports, Provider, ProviderInfo, Thinking,
-    ToolSpec, Toolbox,
+    AnswerSource, CheckpointStore, JournalError, JournalStore, NoCheckpoints, Policy, Ports,
+    Provider, ProviderInfo, Thinking, ToolSpec, Toolbox,
 };
 use posse_actors::root_session::SessionSettings;
 use secrecy::SecretString;
@@ -23,6 +23,7 @@ use crate::agents::{
     self, Agent, AgentUse, EnvironmentBlock, Instructions, Roster, SKILL_TOOL, Skills,
 };
 use crate::attach;
+use crate::checkpoint::{self, Retention, SessionStore};
 use crate::config::{Dirs, Environment, Settings};
 use crate::failure::{ErrorCode, Exit, Failure};
 use crate::frontend::remote_session::SessionServer;
@@ -31,8 +32,8 @@ use crate::hooks::{self, Masking};
 use crate::journal::{self, FileJournal, MemoryJournal, StateDir};
 use crate::network;
 use crate::permission::{
-    NetworkMode, PolicySettings, RulePolicy, SandboxMode, command_paths, command_programs,
-    dry_run_policy,
+    NetworkMode, PolicySettings, RulePolicy, SandboxMode, command_outputs, command_paths,
+    command_programs, dry_run_policy,
 };
 use crate::project;
 use crate::provider::replay::Tape;
@@ -154,7 +155,7 @@ pub(crate) fn assemble_in(
     let seen = specs.iter().filter(|spec| agent.tools.sees(spec));
     let mut names: Vec<String> = seen.map(|spec| spec.name.clone()).collect();
     names.extend(agent.sees_any_skill(&prompts.skills).then(|| SKILL_TOOL.to_owned()));
-    let policy_settings = policy_settings(kept, setup, &space, &roster);
+    let policy_settings = policy_settings(kept, setup, &space, &roster, model.info());
     let delegation =
         delegation(&models, agent, &specs, &roster, &prompts, worktrees, &policy_settings)?;
     let mut shown = names.clone();
@@ -162,6 +163,8 @@ pub(crate) fn assemble_in(
     let told = prompts.instructions.blocks.iter().map(|block| block.text.len()).sum();
     let context = contexts::settings(settings, setup.environment, setup.cwd, told, wrap)?;
     let policy = rule_policy(setup, policy_settings)?;
+    let mode = agent.first_mode(settings.permission_mode);
+    notices.extend(policy.restriction(mode, &space.tier));
     let hook_settings = hook_settings(setup, &kept.dir, &space.roots, &space.tier);
     let hooks = hooks::hooks(hook_settings, Arc::clone(&space.sandbox), Arc::clone(&policy))?;
     let (price, budget) = model_price::affordable(settings, &model.info(), &fallbacks)?;
@@ -172,6 +175,7 @@ pub(crate) fn assemble_in(
         hooks,
         policy,
         grants: authority::grants(setup.cwd, setup.dirs, settings, &space.tier),
+        checkpoints: space.checkpoint_store(),
         journal: Arc::clone(&kept.journal),
         clock: Arc::new(RealClock::new()),
         ids: Arc::new(RealIds::new(process())),
@@ -187,6 +191,7 @@ pub(crate) fn assemble_in(
             ..RequestOptions::default()
         },
         asking: setup.asking,
+        permission_mode: mode,
         tier: space.tier,
         limits: agent.limits.of_session(limits(settings)),
         instructions: prompts.digest(agent, &roster, settings.multi_agent),
@@ -208,6 +213,7 @@ struct ConfinedWorkspace {
     masking: Masking,
     sandbox: Arc<Sandbox>,
     env: Arc<ToolEnvironment>,
+    checkpoints: Option<Arc<SessionStore>>,
 }
 
 impl ConfinedWorkspace {
@@ -230,12 +236,19 @@ impl ConfinedWorkspace {
             tool_settings::environment(setup.settings, workspace, session_dir, setup.dry_run);
         env.written = sandbox.written();
         let home = setup.environment.get("HOME").map(str::to_owned);
-        env.commands = CommandReader { paths: command_paths, programs: command_programs, home };
+        env.commands = CommandReader::new(command_paths, command_programs, command_outputs, home);
         let access = network::access(&setup.settings.sandbox, &tier, setup.asking);
         let (network, variables) = (&setup.settings.network, setup.environment);
         env.egress = network::egress(access, network, variables, setup.asking);
         env.recall = stored_output::reader(&kept.journal, StateDir::new(setup.dirs.state.clone()));
-        Ok(ConfinedWorkspace { roots, tier, masking, sandbox: sandbox.into(), env: env.into() })
+        let checkpoints = kept.checkpoints(setup, &env.workspace);
+        let (sandbox, env) = (sandbox.into(), env.into());
+        Ok(ConfinedWorkspace { roots, tier, masking, sandbox, env, checkpoints })
+    }
+
+    /// Store of checkpoints, as a port of the kernel.
+    fn checkpoint_store(&self) -> Arc<dyn CheckpointStore> {
+        self.checkpoints.as_ref().map_or_else(NoCheckpoints::port, SessionStore::port)
     }
 
     /// True on the reduced tier if commands can read secret files or posse's folders below the
@@ -338,6 +351,9 @@ fn session_tools(
     if let Some(tool) = skills::tool(&prompts.skills, roster) {
         let taken = builtin.register(tool).is_err();
         debug_assert!(!taken, "built-in tools have names of their own");
+    }
+    if let Some(checkpoints) = &space.checkpoints {
+        builtin.register(checkpoints.tool()).ok();
     }
     let multi_agent = setup.settings.multi_agent;
     let worktrees =
@@ -533,6 +549,21 @@ impl JournalSettings {
         made
     }
 
+    /// Checkpoints of the session, in the folder of the project, or in that of a session that is
+    /// not stored. `None` if none are taken.
+    fn checkpoints(&self, setup: &Setup<'_>, workspace: &Workspace) -> Option<Arc<SessionStore>> {
+        let settings = &setup.settings.checkpoints;
+        if !settings.enabled || setup.dry_run || checkpoint::unavailable().is_some() {
+            return None;
+        }
+        let state = StateDir::new(setup.dirs.state.clone());
+        let project = || state.project_dir(setup.cwd);
+        let folder = self.scratch.as_ref().map_or_else(project, |_| self.dir.clone());
+        let retention = Retention::new(settings.keep_days, settings.store_bytes_max);
+        let (folder, workspace) = (folder.join(checkpoint::FOLDER), workspace.clone());
+        Some(SessionStore::new(folder, workspace, settings.file_bytes_max, retention))
+    }
+
     /// Server for attached clients. Disabled if the session is not stored.
     pub(crate) fn session_server(&self, dirs: &Dirs) -> SessionServer {
         match self.scratch {
@@ -631,25 +662,21 @@ fn policy_settings(
     setup: &Setup<'_>,
     space: &ConfinedWorkspace,
     roster: &Roster,
+    main: ProviderInfo,
 ) -> PolicySettings {
     let Settings { sandbox, permissions, .. } = setup.settings;
+    let shown = |path: &PathBuf| path.display().to_string();
     PolicySettings {
         roots: space.roots.clone(),
         sandbox: SandboxMode::named(&sandbox.mode).unwrap_or_default(),
         network: NetworkMode::named(&sandbox.network).unwrap_or_default(),
         rules: permissions.clone(),
         project_rules: setup.settings.project_rules,
-        readable_secrets: sandbox
-            .readable_secrets
-            .iter()
-            .map(|path| path.display().to_string())
-            .collect(),
-        own_dirs: confinement::own_paths(setup.dirs, setup.settings)
-            .iter()
-            .map(|path| path.display().to_string())
-            .collect(),
+        readable_secrets: sandbox.readable_secrets.iter().map(shown).collect(),
+        own_dirs: confinement::own_paths(setup.dirs, setup.settings).iter().map(shown).collect(),
         read_only_agents: subagents::readers(roster),
         agents: subagents::policies(roster),
+        provider: main.profile,
         invocations: subagents::invocations(roster, setup.settings),
         multi_agent: setup.settings.multi_agent,
         home: setup.environment.get("HOME").map(str::to_owned),

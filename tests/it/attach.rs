@@ -633,6 +633,26 @@ fn a_user_attaches_answers_steers_and_detaches() {
 }
 
 #[test]
+fn an_attached_person_is_notified_of_questions_and_of_the_end() {
+    let server = ModelServer::start(vec![runs("touch one"), says("Made.")]);
+    let notify = json!({ "notify": { "title": false, "when": "always", "method": "osc9" } });
+    let machine = Machine::configured(&server, &notify, &json!({}));
+    let mut owner = AttachClient::start(&machine, &["run"]);
+    owner.send(&json!({"type": "message", "content": "make a file"}));
+    owner.wait_for("permission.requested");
+    let mut person = Terminal::run(&machine, &["attach"], "xterm");
+    person.see("you control it");
+    person.see("? run touch one");
+    person.see("\u{1b}]9;posse: work: waits for your answer: ");
+    person.see("allow? [y] once");
+    person.press("y\r");
+    person.see("\u{1b}]9;posse: work: done after");
+    owner.wait_for("agent.invocation.completed");
+    owner.close().assert_code(0);
+    assert_eq!(person.end(), Some(0));
+}
+
+#[test]
 fn an_unattended_run_survives_its_terminal_and_can_be_attached() {
     let server = ModelServer::start(vec![runs(WAITS), says("Finished alone.")]);
     let machine = Machine::with(&server);

@@ -355,6 +355,10 @@ fn settings_are_shown_with_their_source() {
     let shown = ended.stdout.replace(&root, "/").replace(&address, "http://127.0.0.1/v1");
     insta::assert_snapshot!(shown, @r#"
     agentMode = "single-agent"  (built in)
+    checkpoints.enabled = true  (built in)
+    checkpoints.keepDays = 14  (built in)
+    checkpoints.maxFileBytes = 10485760  (built in)
+    checkpoints.maxStoreBytes = 2147483648  (built in)
     context.main.compactAtRatio = 0.7  (built in)
     context.main.compression = "deterministic"  (built in)
     context.main.keepRawDelegateResults = 2  (built in)
@@ -388,6 +392,7 @@ fn settings_are_shown_with_their_source() {
     notify.title = true  (built in)
     notify.when = "unfocused"  (built in)
     patience = "5s"  (/posse/config/config.json:1)
+    permissionMode = "ask"  (built in)
     persistentGrants.enabled = true  (built in)
     persistentGrants.scope = "global"  (built in)
     persistentGrants.ttlMs = 604800000  (built in)

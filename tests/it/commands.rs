@@ -34,6 +34,7 @@ const EXPECTED: &[(&str, &str, &str, &str)] = &[
     ("stop", "/stop", "Nothing runs.", "(nothing runs)"),
     ("compact", "/compact", "nothing to remove", "nothing to remove"),
     ("undo", "/undo", "rm -- a.txt", "rm -- a.txt"),
+    ("rewind", "/rewind", "1 file", "return to the state before a prompt"),
     ("model", "/model other-1", "other-1 (/model)", "other-1 (/model)"),
     ("provider", "/provider local", "local (/provider)", "local (/provider)"),
     ("agent", "/agent plan", "plan (/agent)", "plan (/agent)"),
@@ -129,7 +130,7 @@ fn the_terminal_ui_has_every_command() {
                 assert!(screen.contains(says), "{name}: {screen}");
             }
             tmux.presses("q");
-        } else if name == "resume" {
+        } else if matches!(name, "resume" | "rewind") {
             tmux.presses("Escape");
             tmux.wait_until("the prompt", |screen| !screen.contains("Enter selects"));
             continue;

@@ -68,6 +68,44 @@ fn assert_last(ended: &FinishedRun, reason: &str, code: i32) -> Value {
 }
 
 #[test]
+fn change_of_the_permission_mode_decides_open_requests_and_later_calls() {
+    let write = |path: &str| calls(&[("write_file", json!({"path": path, "content": "x"}))]);
+    let server = ModelServer::start(vec![
+        write("covered"),
+        says("one"),
+        runs("sh -c 'touch denied'"),
+        says("two"),
+        write("planned"),
+        says("three"),
+    ]);
+    let machine = Machine::with(&server);
+    let mut client = Client::start(&machine, &[]);
+    let mode = |mode: &str| json!({"type": "permission.mode", "mode": mode});
+    client.message("one");
+    client.wait_for("permission.requested");
+    client.send(&mode("edits"));
+    let changed = client.wait_for("permission.mode_changed");
+    assert_eq!((&changed["from"], &changed["mode"]), (&json!("ask"), &json!("edits")));
+    let withdrawn = client.wait_for("permission.withdrawn");
+    assert!(withdrawn["reason"].as_str().unwrap().contains("permission mode"), "{withdrawn}");
+    client.wait_for("agent.invocation.completed");
+    // A command is still asked about, and runs without effect once the mode is `plan`.
+    client.message("two");
+    client.wait_for("permission.requested");
+    client.send(&mode("plan"));
+    client.wait_for("permission.withdrawn");
+    client.wait_for("agent.invocation.completed");
+    client.message("three");
+    client.wait_for("tool.failed");
+    client.wait_for("agent.invocation.completed");
+    client.close().assert_code(0);
+    let written = ["covered", "denied", "planned"].map(|name| machine.work(name).exists());
+    assert_eq!(written, [true, false, false], "{:#?}", server.tool_results());
+    assert!(server.tool_results()[2].contains("permission mode: plan"));
+    machine.verify();
+}
+
+#[test]
 fn client_prompts_twice_and_answers_a_permission_request() {
     let server = ModelServer::start(vec![
         runs("echo made > made.txt; echo secret-of-the-first-run"),
@@ -107,7 +145,7 @@ fn denial_reason_reaches_the_model() {
 #[test]
 fn steering_enters_after_the_calls_and_a_follow_up_after_the_answer() {
     let server =
-        ModelServer::start(vec![runs("touch x"), says("Left, then."), says("Tested, too.")]);
+        ModelServer::start(vec![runs("touch made"), says("Left, then."), says("Tested, too.")]);
     let machine = Machine::with(&server);
     let mut client = Client::start(&machine, &["go"]);
     let question = client.wait_for("permission.requested");
@@ -159,7 +197,7 @@ fn last_prompt_determines_the_exit_code() {
 
 #[test]
 fn invalid_lines_are_reported_and_the_run_continues() {
-    let server = ModelServer::start(vec![runs("touch x"), says("Done.")]);
+    let server = ModelServer::start(vec![runs("touch made"), says("Done.")]);
     let machine = Machine::with(&server);
     let mut client = Client::start(&machine, &["go"]);
     let question = client.wait_for("permission.requested");
@@ -280,4 +318,33 @@ fn shell_client_of_the_guide_works() {
     assert_eq!(machine.read("a.txt"), "a\n");
     assert!(!machine.work("b.txt").exists());
     assert_eq!(text_of(&server.requests()[0]["messages"][1]["content"]), "write \"a\"");
+}
+
+#[test]
+fn parts_of_a_list_are_granted_one_after_the_other() {
+    let line = "ls && touch one && mkdir two";
+    let server = ModelServer::start(vec![runs(line), runs(line), says("Done.")]);
+    let machine = Machine::with(&server);
+    let mut client = Client::start(&machine, &["go"]);
+    for (part, rest) in [("touch one", true), ("mkdir two", false)] {
+        let question = client.wait_for("permission.requested");
+        let reason = question["reason"].as_str().unwrap();
+        assert!(reason.contains(&format!("a grant would cover `{part}`")), "{reason}");
+        assert!(!reason.contains("`ls`"), "{reason}");
+        assert_eq!(reason.contains("the rest is then asked about"), rest, "{reason}");
+        assert!(!machine.work("two").exists());
+        client.answer(&question, &json!({"decision": "allow", "scope": "session"}));
+        let granted = client.wait_for("permission.granted");
+        assert_eq!(granted["grant"]["target"], part);
+        assert_eq!(granted["grantsPart"].as_bool().unwrap_or_default(), rest);
+    }
+    client.wait_for("agent.invocation.completed");
+    assert_last(&client.close(), "completed", 0);
+    assert!(machine.work("two").exists());
+    // The second call needs no answer, and fails because the folder exists.
+    assert!(server.tool_results()[1].contains("exists"), "{:?}", server.tool_results());
+    machine.verify();
+    let dir = machine.session_dir();
+    let id = dir.file_name().unwrap().to_str().unwrap();
+    machine.posse(&["replay", id]).assert_code(0);
 }

@@ -37,7 +37,7 @@ fn next(request: &Value) -> ModelAnswer {
             let new = json!({"path": "f", "oldString": "two", "newString": "three"});
             calls(&[("edit_file", new)])
         }
-        ("write it", 1) => calls(&[("bash", json!({"command": "sleep 3600"}))]),
+        ("write it", 1) => calls(&[("bash", json!({"command": "touch begun; sleep 3600"}))]),
         ("write it", 2) => {
             calls(&[("write_file", json!({"path": "notes", "content": "mended\n"}))])
         }

@@ -24,6 +24,10 @@ mod handoff;
 mod system_prompt;
 // Asked, allowed and denied actions.
 mod permission;
+// What needs a question in each permission mode.
+mod permission_modes;
+// Modes that change while a session runs, and who else has them.
+mod changing_modes;
 // Commands that only read.
 mod reading_commands;
 // Programs that are asked, and secrets that are hidden.
@@ -34,6 +38,8 @@ mod persistent_grants;
 mod before_consent;
 // Variables that a trusted project may receive.
 mod trust_variables;
+// Checkpoints of the workspace, and their restores.
+mod checkpoints;
 // Errors for invalid arguments.
 mod arguments;
 // Whole tasks in the other protocols.

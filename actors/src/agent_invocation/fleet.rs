@@ -16,7 +16,7 @@ use crate::event::SandboxTier;
 use crate::ledger::BudgetHandle;
 use crate::limits::Limits;
 use crate::mailbox::{AllGone, SupervisedRef, spawn_child};
-use crate::permission_coordinator::GrantView;
+use crate::permission_coordinator::{GrantView, ModeView};
 use crate::ports::{
     Abilities, AnswerSource, Clock, Completion, DeltaSender, NoGrants, NoHooks, PortFuture,
     Provider, ProviderError, ProviderInfo, Request, Tool, Toolbox,
@@ -212,6 +212,8 @@ impl Fleet {
             transcript,
             permissions: SupervisedRef::new(watch::Sender::new(None).subscribe()),
             book,
+            mode: ModeView::default(),
+            checkpoints: tool_call::Checkpoints::none(SessionId::new("s")),
             notices: tool_call::Notices::default(),
             asking: AnswerSource::Nobody,
             tier: SandboxTier::None,

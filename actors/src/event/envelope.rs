@@ -180,6 +180,7 @@ mod tests {
             model: "m".to_owned(),
             mode: "single-agent".to_owned(),
             tier: SandboxTier::Full,
+            permission_mode: None,
             instructions: String::new(),
             prompt: crate::event::PromptOverrides::default(),
             forked_from: None,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{SandboxTier, TargetType};
+use super::{PermissionMode, SandboxTier, TargetType};
 use crate::conversation::{InvocationId, SessionId};
 use crate::cost::Budget;
 
@@ -35,6 +35,9 @@ pub struct ResumedConfig {
     /// Sandbox tier of processes: `none`, `reduced` or `full`.
     #[serde(default, skip_serializing_if = "SandboxTier::is_unrecorded")]
     pub tier: SandboxTier,
+    /// Permission mode from the resume on. `None` in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permission_mode: Option<PermissionMode>,
     /// Hash of the agent's instructions without the block about the environment; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub instructions: String,

@@ -63,6 +63,9 @@ pub enum Operation {
         /// prepared.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         links: Vec<PathLink>,
+        /// Existing files that the command would replace, as far as its words name them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        replaces: Vec<String>,
     },
     /// Starts a subagent and sends the task to that agent's provider.
     Invoke {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::conversation::{AssistantMessage, CallId, ContentPart, SessionId};
-use crate::event::{HookEvent, Origin, SessionEndReason, ToolFailureClass};
+use crate::event::{HookEvent, Origin, PermissionMode, SessionEndReason, ToolFailureClass};
 use crate::ports::{PortFuture, ToolAnnotations};
 
 /// Input of a hook: the point of the session with its data.
@@ -18,6 +18,8 @@ use crate::ports::{PortFuture, ToolAnnotations};
 pub struct HookInvocation {
     /// Id of the session.
     pub session_id: SessionId,
+    /// Permission mode of the session.
+    pub permission_mode: PermissionMode,
     /// Invocation in which the event happened; `None` for `SessionStart` and `SessionEnd`.
     pub origin: Option<Arc<Origin>>,
     /// The hook event with its data.

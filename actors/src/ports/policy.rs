@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::event::{Grant, SandboxTier, Scope};
+use crate::event::{Grant, PermissionMode, SandboxTier, Scope};
 use crate::ports::Action;
 use crate::ports::tool::ToolAnnotations;
 
@@ -13,10 +13,17 @@ use crate::ports::tool::ToolAnnotations;
 pub trait Policy: Send + Sync + 'static {
     /// Judges `action`, which describes the exact effect of a call after changes by hooks.
     fn judge(&self, action: &Action, situation: &Situation<'_>) -> Verdict;
+
+    /// Restriction of `mode` on this machine, in words, for the user: a mode may allow less without
+    /// a full sandbox. `None`: it means what it says.
+    fn restriction(&self, mode: PermissionMode, tier: &SandboxTier) -> Option<String> {
+        let _: (PermissionMode, &SandboxTier) = (mode, tier);
+        None
+    }
 }
 
 /// Facts besides the action on which a decision depends: tool, calling agent, grants, the party
-/// that answers permission requests, time and sandbox tier.
+/// that answers permission requests, permission mode, time and sandbox tier.
 #[derive(Debug, Clone, Copy)]
 pub struct Situation<'a> {
     /// Annotations of the called tool.
@@ -28,6 +35,8 @@ pub struct Situation<'a> {
     pub grants: &'a [Grant],
     /// Source of answers to permission requests.
     pub asking: AnswerSource,
+    /// Permission mode of the session.
+    pub mode: PermissionMode,
     /// Wall clock in milliseconds since 1970.
     pub now_ms: u64,
     /// Monotonic time since a fixed moment.
@@ -75,6 +84,9 @@ pub struct PermissionQuestion {
     /// Grant that an answer with a wider scope than `Once` creates. `None`: only `Once` is
     /// possible.
     pub grant: Option<Grant>,
+    /// True if `grant` covers only a part of the call: an answer that creates it does not allow the
+    /// call yet, and the other parts are asked about next.
+    pub grants_part: bool,
     /// True if the flag `--yes` allows the call.
     pub yes_covers: bool,
     /// Rule that would allow the call if the user configured it, as JSON text; `None` if there is

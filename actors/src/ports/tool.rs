@@ -45,6 +45,12 @@ pub trait Tool: Send + Sync + 'static {
     /// Performs the prepared effect. Dropping the future cancels the call and kills its processes.
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput>;
 
+    /// True if the tool itself takes a checkpoint before its effect, so that none is needed before
+    /// its calls.
+    fn takes_checkpoint(&self) -> bool {
+        self.inner().is_some_and(<dyn Tool>::takes_checkpoint)
+    }
+
     /// Advice for the model that is added to the result of a denied call; `None` if there is none.
     fn denial_advice(&self) -> Option<&str> {
         self.inner().and_then(|inner| inner.denial_advice())

@@ -137,9 +137,11 @@ impl State {
         let permissions = self.supervised.coordinator_line();
         let hooks = self.base.closing_hooks(&ending.reason);
         let released = self.base.release_and_wait(&BackgroundScope::Session);
+        let checkpoints = self.base.services.checkpoints.clone();
         let last = async move {
             // The end of background work is recorded before the session's own end.
             released.await;
+            checkpoints.settle(&transcript).await;
             if let Some(hooks) = hooks {
                 hooks.await;
             }

@@ -11,12 +11,14 @@ use crate::conversation::{
     CallId, ContentPart, InvocationId, Message, MessageId, Prompt, QuestionId, SessionId,
 };
 use crate::delegation::{self, DelegationHandle, DelegationSurroundings, Forget};
-use crate::event::{ContextUse, MessageKind};
+use crate::event::{ContextUse, MessageKind, PermissionMode};
 use crate::guarded::Guarded;
 use crate::ledger::{Accounts, BudgetMsg};
 use crate::mailbox::{Report, SupervisedRef, ask, tell};
 use crate::outcome::Memories;
-use crate::permission_coordinator::{self as permission, AnswerError, GrantView, HumanDecision};
+use crate::permission_coordinator::{
+    self as permission, AnswerError, GrantView, HumanDecision, ModeChange, ModeError, ModeView,
+};
 use crate::ports::{BackgroundScope, Ids, JournalStore, Ports};
 use crate::replay::QueuedInput;
 use crate::root_session::compactor::CompactorMsg;
@@ -31,7 +33,7 @@ use crate::root_session::{
     TurnOutcome, UserCall,
 };
 use crate::subscription::{Feed, Subscription};
-use crate::tool_call::{Notices, Services};
+use crate::tool_call::{Checkpoints, Notices, Services};
 use crate::transcript_writer::{self, Outbox, Transcript};
 
 /// Maximum wait for a requested compaction; the request for its summary times out long before.
@@ -44,6 +46,7 @@ pub struct SessionHandle {
     session: ActorRef<Msg>,
     session_id: SessionId,
     permissions: SupervisedRef<permission::Msg>,
+    mode: ModeView,
     feed: Feed,
     journal: Arc<dyn JournalStore>,
     ids: Arc<dyn Ids>,
@@ -84,6 +87,7 @@ impl RunningPrompt {
 pub(super) struct ChildActors {
     pub(super) writer: watch::Sender<Option<ActorRef<transcript_writer::Msg>>>,
     pub(super) coordinator: watch::Sender<Option<ActorRef<permission::Msg>>>,
+    pub(super) mode: ModeView,
 }
 
 /// Spawns the actor of a session. The future is boxed, so that the code of all actors is compiled
@@ -104,8 +108,12 @@ impl SessionHandle {
         ports: Ports,
         settings: SessionSettings,
     ) -> Result<SessionHandle, StartError> {
-        let tree =
-            ChildActors { writer: watch::Sender::new(None), coordinator: watch::Sender::new(None) };
+        let mode = ModeView::new(settings.first_mode());
+        let tree = ChildActors {
+            writer: watch::Sender::new(None),
+            coordinator: watch::Sender::new(None),
+            mode: mode.clone(),
+        };
         let permissions = SupervisedRef::new(tree.coordinator.subscribe());
         let feed = Feed::new(settings.session_id.clone());
         let (journal, ids) = (Arc::clone(&ports.journal), Arc::clone(&ports.ids));
@@ -118,6 +126,7 @@ impl SessionHandle {
             session,
             session_id,
             permissions,
+            mode,
             feed,
             journal,
             ids,
@@ -326,6 +335,35 @@ impl SessionHandle {
         answered.await.unwrap_or_else(|| Err(lost()))
     }
 
+    /// Current permission mode of the session.
+    pub fn permission_mode(&self) -> PermissionMode {
+        self.mode.current()
+    }
+
+    /// Permission mode of the latest request, which may still be recorded.
+    pub fn requested_permission_mode(&self) -> PermissionMode {
+        self.mode.requested()
+    }
+
+    /// Changes the permission mode, which only a person may request. Returns when the change is on
+    /// disk and applied; a stricter mode applies at once. Open permission requests that the new
+    /// mode decides end. A call that already has its permission continues. `by`: name of the
+    /// attached front end that changes it; `None` for the front end that owns the session.
+    pub async fn set_permission_mode(
+        &self,
+        mode: PermissionMode,
+        by: Option<String>,
+    ) -> Result<ModeChange, ModeError> {
+        let coordinator = self.permissions.current().ok_or(ModeError::Ended)?;
+        let changed =
+            ask(&coordinator, self.ask_timeout, |reply| permission::Msg::SetMode(mode, by, reply));
+        let lost = || match self.permissions.current() {
+            Some(_) => ModeError::Lost,
+            None => ModeError::Ended,
+        };
+        changed.await.unwrap_or_else(|| Err(lost()))
+    }
+
     /// Ends the session and everything that it has started. Returns when the last record is
     /// written, or cannot be written, and its actors have stopped or `Limits::ask_timeout` has
     /// passed. If the session is ending already, the earlier `ending` counts.
@@ -382,6 +420,11 @@ impl SessionBase {
                 Arc::clone(&ports.grants),
                 Arc::clone(&ports.clock),
                 transcript.clone(),
+            ),
+            mode: tree.mode.clone(),
+            checkpoints: Checkpoints::new(
+                Arc::clone(&ports.checkpoints),
+                settings.session_id.clone(),
             ),
             notices: Notices::default(),
             cwd: settings.cwd.clone(),

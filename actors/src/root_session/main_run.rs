@@ -342,6 +342,7 @@ impl State {
     }
 
     fn conclude(&mut self, main: MainInvocation, ending: Ending, turns: u32, usage: Usage) {
+        self.base.services.checkpoints.end();
         self.main_run.turns += main.uncounted(turns);
         self.name_session(&main.origin, &ending);
         main.outcome.send(self.base.turn_outcome(ending, turns, usage)).ok();

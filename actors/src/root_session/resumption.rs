@@ -1,6 +1,6 @@
 //! State with which a session is resumed or forked, and the accounts and grants derived from it.
 
-use crate::event::{Branch, Grant, SandboxTier};
+use crate::event::{Branch, Grant, PermissionMode, SandboxTier};
 use crate::ledger::{Accounts, RecoveredUsage};
 use crate::replay::{Replayed, StartedWith};
 
@@ -42,6 +42,14 @@ impl Resumption {
     /// True if the session can continue without a new prompt: see [`Replayed::is_unfinished`].
     pub fn is_unfinished(&self) -> bool {
         self.replayed.is_unfinished()
+    }
+
+    /// Permission mode of a session that is resumed or forked with the mode `start`: the stricter
+    /// one of `start` and the mode of the journal. `None` if these are `plan` and `locked`, which
+    /// cannot be combined.
+    pub fn permission_mode(&self, start: PermissionMode) -> Option<PermissionMode> {
+        let recorded = self.replayed.started.as_ref().and_then(|started| started.permission_mode);
+        recorded.map_or(Some(start), |recorded| recorded.stricter(start))
     }
 
     /// Session grants to restore. Empty if the working directory or the sandbox tier differs from

@@ -7,7 +7,7 @@ use crate::context::ContextSettings;
 use crate::conversation::{Message, SessionId, Usage};
 use crate::cost::{Budget, PriceLookup};
 use crate::delegation::Delegation;
-use crate::event::{Event, PromptOverrides, SandboxTier, SessionEndReason};
+use crate::event::{Event, PermissionMode, PromptOverrides, SandboxTier, SessionEndReason};
 use crate::ledger::Accounts;
 use crate::limits::Limits;
 use crate::outcome::Ending;
@@ -35,6 +35,9 @@ pub struct SessionSettings {
     pub options: RequestOptions,
     /// Source of answers to permission requests.
     pub asking: AnswerSource,
+    /// Permission mode at the start. A resumed or forked session has the stricter one of this mode
+    /// and that of its journal.
+    pub permission_mode: PermissionMode,
     /// Sandbox tier of processes: `none`, `reduced` or `full`.
     pub tier: SandboxTier,
     /// Bounds of the session, such as restarts, waits, queue lengths, output sizes and context
@@ -89,6 +92,7 @@ impl SessionSettings {
             tools: Vec::new(),
             options: RequestOptions::default(),
             asking: AnswerSource::Nobody,
+            permission_mode: PermissionMode::default(),
             tier: SandboxTier::None,
             limits: Limits::default(),
             history: Vec::new(),
@@ -104,6 +108,17 @@ impl SessionSettings {
             context: ContextSettings::default(),
             fail: FailPoints::none(),
         }
+    }
+}
+
+impl SessionSettings {
+    /// Permission mode with which the session starts. `locked` if the modes of start and journal
+    /// cannot be combined.
+    pub(super) fn first_mode(&self) -> PermissionMode {
+        let start = self.permission_mode;
+        self.resumption
+            .as_ref()
+            .map_or(start, |from| from.permission_mode(start).unwrap_or(PermissionMode::Locked))
     }
 }
 

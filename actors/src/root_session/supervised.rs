@@ -127,6 +127,8 @@ impl State {
             clock: Arc::clone(&self.base.ports.clock),
             transcript: self.base.transcript.clone(),
             book: self.base.services.book.clone(),
+            mode: self.base.services.mode.clone(),
+            policy: Arc::clone(&self.base.services.policy),
             line: self.base.services.permissions.clone(),
             asking: self.base.settings.asking,
             tier: self.base.settings.tier.clone(),

@@ -29,8 +29,12 @@ fn spec(name: &str, side_effect: SideEffect) -> ToolSpec {
 
 fn prepared(tool: &str, arguments: &Value) -> Prepared {
     let text = arguments["text"].as_str().unwrap_or_default().to_owned();
-    let operation =
-        Operation::Execute { command: text.clone(), cwd: "/project".to_owned(), links: Vec::new() };
+    let operation = Operation::Execute {
+        command: text.clone(),
+        cwd: "/project".to_owned(),
+        links: Vec::new(),
+        replaces: Vec::new(),
+    };
     let action = Action {
         tool: tool.to_owned(),
         operations: vec![operation],

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use crate::conversation::CallId;
 use crate::digest::digest_of;
-use crate::event::{Grant, Origin, Scope};
+use crate::event::{Grant, Origin, PermissionMode, Scope};
 use crate::mailbox::SupervisedRef;
 use crate::permission_coordinator::{
-    self as permission, ApprovalGuard, ApprovalRequest, ApprovalResult, GrantView, RequestKind,
+    self as permission, ApprovalGuard, ApprovalRequest, ApprovalResult, GrantView, ModeView,
+    RequestKind,
 };
 use crate::ports::{
     Access, Action, AnswerSource, Clock, Confinement, ConnectionAnswer, ConnectionAsker,
@@ -25,6 +26,7 @@ struct AskingCall {
     clock: Arc<dyn Clock>,
     permissions: SupervisedRef<permission::Msg>,
     book: GrantView,
+    mode: ModeView,
     cwd: String,
     /// Time for an answer.
     wait: Duration,
@@ -50,6 +52,7 @@ pub(super) fn asker(
         clock: Arc::clone(&services.clock),
         permissions: services.permissions.clone(),
         book: services.book.clone(),
+        mode: services.mode.clone(),
         cwd: services.cwd.clone(),
         wait: services.limits.connection_wait,
         origin: Arc::clone(origin),
@@ -72,6 +75,9 @@ impl AskingCall {
         let policy = Arc::new(ConnectionPolicy::new(&request));
         if policy.is_granted(&book.grants()) {
             return ConnectionAnswer::Allowed { lasting: true };
+        }
+        if let Some(reason) = denial(self.mode.current()) {
+            return ConnectionAnswer::Denied { reason };
         }
         let id = ids.question();
         let guard = ApprovalGuard::new(id.clone(), permissions.clone());
@@ -124,6 +130,12 @@ impl AskingCall {
     }
 }
 
+/// Reason why nothing is asked about connections in `mode`. `None`: a person is asked.
+fn denial(mode: PermissionMode) -> Option<String> {
+    let is_closed = matches!(mode, PermissionMode::Plan | PermissionMode::Locked);
+    is_closed.then(|| format!("the permission mode is {mode}: no new domain is asked about"))
+}
+
 /// Policy of one question: a grant for exactly this target allows it, otherwise a person decides.
 struct ConnectionPolicy {
     operation: String,
@@ -140,6 +152,7 @@ impl ConnectionPolicy {
             reason: reason.clone(),
             scopes: vec![Scope::Once, Scope::Session, Scope::Project],
             grant: Some(grant),
+            grants_part: false,
             yes_covers: false,
             rule: None,
             confinement: ConnectionPolicy::confinement(),
@@ -163,9 +176,14 @@ impl ConnectionPolicy {
 impl Policy for ConnectionPolicy {
     fn judge(&self, _: &Action, situation: &Situation<'_>) -> Verdict {
         if self.is_granted(situation.grants) {
-            Verdict::Allow(ConnectionPolicy::confinement())
-        } else {
-            Verdict::Ask(self.question.clone())
+            return Verdict::Allow(ConnectionPolicy::confinement());
+        }
+        match denial(situation.mode) {
+            Some(reason) => {
+                let rule = format!("permission mode: {}", situation.mode);
+                Verdict::Deny { reason, rule }
+            }
+            None => Verdict::Ask(self.question.clone()),
         }
     }
 }

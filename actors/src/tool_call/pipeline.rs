@@ -11,16 +11,18 @@ use tokio::sync::mpsc;
 
 use crate::conversation::{ContentPart, ToolCall, cap_parts};
 use crate::delegation;
-use crate::event::{Durability, Event, Grant, HookEvent, Origin, StartedCall, ToolFailureClass};
+use crate::event::{
+    Durability, Event, Grant, HookEvent, Origin, SandboxTier, StartedCall, ToolFailureClass,
+};
 use crate::hook_events::HookOutcome;
 use crate::permission_coordinator::{
     self as permission, ApprovalGuard, ApprovalRequest, ApprovalResult, Binding, RequestKind,
     ShownQuestion,
 };
 use crate::ports::{
-    Action, CallContext, HookPayload, HookedCall, OutputDelta, PermissionQuestion, PermittedCall,
-    Prepared, Review, RunContext, SideEffect, Situation, Tool, ToolError, ToolOutput, Verdict,
-    review,
+    Action, CallContext, Confinement, HookPayload, HookedCall, OutputDelta, PermissionQuestion,
+    PermittedCall, Prepared, Review, RunContext, SideEffect, Situation, Tool, ToolError,
+    ToolOutput, Verdict, review,
 };
 use crate::tool_call::arguments::{Arguments, validate};
 use crate::tool_call::open_question::CallQuestion;
@@ -85,6 +87,9 @@ impl Pipeline {
         self.asked.withdraw();
         let (tool, permitted, accepted) = permitted?;
         let effect = tool.spec().side_effect != SideEffect::None;
+        if effect && !tool.takes_checkpoint() && !self.only_reads(&*tool, &permitted) {
+            self.checkpoint().await?;
+        }
         let intent = self.intent(effect, &permitted, accepted.coerced);
         self.intend(effect, intent, permitted.action().summary.clone()).await?;
         let (mut output, elapsed) = self.perform(&*tool, permitted).await;
@@ -148,15 +153,19 @@ impl Pipeline {
     ) -> Result<PermittedCall, Refusal> {
         let prepared = self.prepare(tool, &accepted.value).await?;
         let mut reviewed = self.review(tool, prepared);
-        for _ in 0..=self.services.limits.rejudgements_max {
+        let mut rejudgements = 0;
+        while rejudgements <= self.services.limits.rejudgements_max {
             let pending = match reviewed {
                 Review::Permitted(permitted) => return Ok(permitted),
                 Review::Denied { reason, rule } => return Err(denied(&reason, Some(&rule))),
                 Review::Pending(pending) => pending,
             };
             let (action, question) = (pending.action().clone(), pending.question().clone());
+            let grants_part = question.grants_part;
             self.may_ask(&accepted.value, &action, &question).await?;
             let allowed = self.question(tool, action, question).await?;
+            // A person who grants one part after the other keeps nothing changing.
+            rejudgements += u32::from(!(grants_part && allowed.is_none()));
             // The world may have changed while a human was thinking.
             let prepared = self.prepare(tool, &accepted.value).await?;
             // No answer for exactly this call: it is judged again.
@@ -164,8 +173,16 @@ impl Pipeline {
                 reviewed = self.review(tool, prepared);
                 continue;
             }
-            if let Some(refusal) = self.refused(tool, &prepared.action) {
-                return Err(refusal);
+            let confinement = match self.judged_again(tool, &prepared.action) {
+                Verdict::Deny { reason, rule } => return Err(denied(&reason, Some(&rule))),
+                Verdict::Allow(confinement) => confinement,
+                Verdict::Ask(question) => question.confinement,
+            };
+            // The permission mode has changed since the question: the answer was about something
+            // else.
+            if confinement != pending.question().confinement {
+                reviewed = self.review(tool, prepared);
+                continue;
             }
             match pending.approve(prepared) {
                 Ok(permitted) => return Ok(permitted),
@@ -253,14 +270,10 @@ impl Pipeline {
         review(self.call.clone(), prepared, policy, &situation)
     }
 
-    /// Judges the call again after a person allowed it. Returns the refusal if a rule denies it by
-    /// now.
-    fn refused(&self, tool: &dyn Tool, action: &Action) -> Option<Refusal> {
+    /// Judges the call again after a person allowed it.
+    fn judged_again(&self, tool: &dyn Tool, action: &Action) -> Verdict {
         let grants = self.services.book.grants();
-        match self.services.policy.judge(action, &self.situation(tool, &grants)) {
-            Verdict::Deny { reason, rule } => Some(denied(&reason, Some(&rule))),
-            Verdict::Allow(_) | Verdict::Ask(_) => None,
-        }
+        self.services.policy.judge(action, &self.situation(tool, &grants))
     }
 
     fn situation<'a>(&'a self, tool: &'a dyn Tool, grants: &'a [Grant]) -> Situation<'a> {
@@ -269,6 +282,7 @@ impl Pipeline {
             agent: &self.origin.agent_path,
             grants,
             asking: self.services.asking,
+            mode: self.services.mode.current(),
             now_ms: self.services.clock.wall_ms(),
             uptime: self.services.clock.monotonic(),
             tier: &self.services.tier,
@@ -322,6 +336,28 @@ impl Pipeline {
             Some(ApprovalResult::Denied { reason }) => Err(denied(&reason, None)),
             None => Err(denied("the part that asks the user has stopped", None)),
         }
+    }
+
+    /// True if the call runs a command that cannot change a file, because its sandbox has no
+    /// writable folder of the workspace.
+    fn only_reads(&self, tool: &dyn Tool, permitted: &PermittedCall) -> bool {
+        let Confinement { profile, writable_roots, .. } = permitted.confinement();
+        tool.spec().side_effect == SideEffect::Process
+            && self.services.tier == SandboxTier::Full
+            && profile == "read-only"
+            && writable_roots.is_empty()
+    }
+
+    /// Takes the checkpoint before the first effect of the run. Without it no effect begins.
+    async fn checkpoint(&self) -> Result<(), Refusal> {
+        let taken = self.services.checkpoints.ensure(&self.origin, &self.services.transcript);
+        taken.await.map_err(|reason| {
+            let text = format!(
+                "Not started: no checkpoint of the workspace can be taken before it: {reason}. \
+                 Nothing was changed. Only the user can correct this."
+            );
+            refusal(ToolFailureClass::Failed, text)
+        })
     }
 
     fn intent(&self, effect: bool, permitted: &PermittedCall, coerced: Vec<String>) -> Event {

@@ -10,11 +10,12 @@ use crate::event::{Origin, SandboxTier};
 use crate::hook_events::{self, HookOutcome};
 use crate::limits::Limits;
 use crate::mailbox::SupervisedRef;
-use crate::permission_coordinator::{self as permission, GrantView};
+use crate::permission_coordinator::{self as permission, GrantView, ModeView};
 use crate::ports::{
     AnswerSource, Clock, Hook, HookInvocation, HookPayload, HookedCall, Ids, Policy, Toolbox,
 };
 use crate::testing_seam::FailPoints;
+use crate::tool_call::checkpoints::Checkpoints;
 use crate::tool_call::post_call::Notices;
 use crate::transcript_writer::Transcript;
 
@@ -33,6 +34,9 @@ pub(crate) struct Services {
     pub(crate) transcript: Transcript,
     pub(crate) permissions: SupervisedRef<permission::Msg>,
     pub(crate) book: GrantView,
+    /// Permission mode of the session.
+    pub(crate) mode: ModeView,
+    pub(crate) checkpoints: Checkpoints,
     pub(crate) notices: Notices,
     pub(crate) asking: AnswerSource,
     pub(crate) tier: SandboxTier,
@@ -58,8 +62,12 @@ impl Services {
         origin: Option<&Arc<Origin>>,
         moment: HookPayload,
     ) -> impl Future<Output = HookOutcome> + Send + 'static {
-        let occasion =
-            HookInvocation { session_id: self.session_id.clone(), origin: origin.cloned(), moment };
+        let occasion = HookInvocation {
+            session_id: self.session_id.clone(),
+            permission_mode: self.mode.current(),
+            origin: origin.cloned(),
+            moment,
+        };
         let (hooks, transcript) = (Arc::clone(&self.hooks), self.transcript.clone());
         hook_events::fire(hooks, transcript, occasion, self.limits.result_bytes_max)
     }

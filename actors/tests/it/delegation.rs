@@ -388,6 +388,7 @@ fn asks_about_writing(action: &Action, _: &Situation<'_>) -> Verdict {
         reason: "it writes".to_owned(),
         scopes: vec![Scope::Once],
         grant: None,
+        grants_part: false,
         yes_covers: true,
         rule: None,
         confinement: test_confinement(),

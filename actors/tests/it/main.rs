@@ -8,6 +8,8 @@ mod support;
 mod answers;
 /// Stopping, wherever a run is.
 mod cancelling;
+/// Checkpoints before effects, and the states after runs.
+mod checkpoints;
 /// Histories that become too large.
 mod compaction;
 mod connections;
@@ -25,6 +27,8 @@ mod ledger;
 mod observers;
 /// Tools that the user runs themselves.
 mod own_calls;
+/// Changes of the permission mode.
+mod permission_mode;
 /// Questions and answers.
 mod permissions;
 /// Attempts, waits and broken replies.

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use posse_actors::conversation::{Prompt, QuestionId};
-use posse_actors::event::{Announcement, DecisionSource, Event, Scope};
+use posse_actors::event::{Announcement, DecisionSource, Event, Grant, Scope};
 use posse_actors::permission_coordinator::{AnswerError, HumanDecision};
 use posse_actors::ports::{Action, AnswerSource, PermissionQuestion, Situation, Verdict};
+use posse_actors::replay::replay;
 use posse_actors::testing::{
     ChangingTool, EchoTool, ModelStep, PolicyFn, RunCounter, SessionBuilder, WritingTool, ask_all,
     test_confinement, types,
@@ -63,6 +64,7 @@ async fn yes_flag_does_not_cover_everything() {
             reason: "a protected path".to_owned(),
             scopes: vec![Scope::Once],
             grant: None,
+            grants_part: false,
             yes_covers: false,
             rule: Some(r#"{"allow":"x"}"#.to_owned()),
             confinement: test_confinement(),
@@ -202,4 +204,58 @@ async fn grant_survives_a_crash_of_the_coordinator() {
     let seen = end(&bench, stage).await;
     assert_eq!(count(&seen, "permission.requested"), 1);
     assert_eq!(run_counter.began.load(Ordering::SeqCst), 2);
+}
+
+/// Answers with grants for one part of a call after the other: the call runs after the last one.
+#[tokio::test]
+async fn grants_for_parts_of_a_call_are_asked_for_one_after_the_other() {
+    const PARTS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+    let run_counter = RunCounter::default();
+    let script = vec![
+        ModelStep::call("write", "{}"),
+        ModelStep::call("write", "{}"),
+        ModelStep::say("done"),
+    ];
+    let mut bench = writing(script, &run_counter);
+    bench.policy = Arc::new(PolicyFn(|_: &Action, situation: &Situation<'_>| {
+        let is_granted = |part: &&str| situation.grants.iter().any(|grant| grant.target == **part);
+        let mut missing = PARTS.into_iter().filter(|part| !is_granted(part));
+        let Some(part) = missing.next() else { return Verdict::Allow(test_confinement()) };
+        let grant = Grant {
+            operation: "execute".to_owned(),
+            target: part.to_owned(),
+            scope: Scope::Session,
+        };
+        Verdict::Ask(PermissionQuestion {
+            reason: part.to_owned(),
+            scopes: vec![Scope::Once, Scope::Session],
+            grant: Some(grant),
+            grants_part: missing.next().is_some(),
+            yes_covers: true,
+            rule: None,
+            confinement: test_confinement(),
+        })
+    }));
+    let mut stage = bench.start().await;
+    play(&mut stage, "go", &[("permission.requested", Do::Grant)]).await.unwrap();
+    let seen = end(&bench, stage).await;
+    assert_eq!(run_counter.began.load(Ordering::SeqCst), 2);
+    let parts: Vec<bool> = seen
+        .iter()
+        .filter_map(|seen| match seen.event() {
+            Event::PermissionGranted { grants_part, .. } => Some(*grants_part),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(parts, [true, true, true, true, true, false]);
+    // A session that is resumed after the first answers does not take them for the whole call.
+    let records = bench.journal.records();
+    let answered = |nth: usize| {
+        let is_answer = |event: &Event| matches!(event, Event::PermissionGranted { .. });
+        let mut answers = records.iter().filter(|record| is_answer(&record.event));
+        let last = answers.nth(nth).unwrap().record;
+        let replayed = replay(&records[..usize::try_from(last).unwrap()], None);
+        (replayed.grants.len(), replayed.open_calls[0].approved.is_some())
+    };
+    assert_eq!((answered(0), answered(4), answered(5)), ((1, false), (5, false), (6, true)));
 }

@@ -36,6 +36,7 @@ pub(crate) fn careful() -> Arc<dyn Policy> {
                 target: String::new(),
                 scope: Scope::Session,
             }),
+            grants_part: false,
             yes_covers: true,
             rule: None,
             confinement: test_confinement(),

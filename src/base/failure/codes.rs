@@ -92,6 +92,10 @@ error_codes! {
     LoginMissing = "CFG034", "3", "There is no usable ChatGPT login.", "run `codex login`";
     StoreUnwritable = "CFG035", "8", "Grants or trust cannot be saved.", "check the folder and the disk space";
     RoleInvalid = "CFG040", "3", "A role names a provider or model that does not exist.", "correct `roles`";
+    CheckpointsUnavailable = "CKP001", "1", "Checkpoints are not available.", "install git";
+    CheckpointNotFound = "CKP002", "2", "There is no such checkpoint for these folders.", "choose one of `posse checkpoints list`";
+    CheckpointStore = "CKP003", "1", "The checkpoints cannot be read or written.", "check the disk space and the folder that is named";
+    CheckpointUnconfirmed = "CKP004", "4", "A restore would change files that the user has changed, and there is no terminal.", "pass `--yes`, or `--keep-mine`";
     DirectoryUnusable = "CLI001", "2", "The working directory cannot be used.", "name an accessible folder";
     PromptMissing = "CLI002", "2", "There is no prompt.", "give one as an argument or on standard input";
     PromptUnreadable = "CLI003", "2", "Standard input is not a usable prompt.", "send UTF-8 text within the limit";
@@ -187,7 +191,7 @@ error_codes! {
     TrustUnconfirmed = "TRU006", "4", "Trusting a project requires a confirmation, and there is no terminal.", "review `posse trust show`, then follow the message";
     TrustTooMany = "TRU007", "8", "The maximum number of projects is trusted.", "`posse trust revoke PATH` ends one";
     TrustVariableUnknown = "TRU008", "2", "No provider of the project uses the variable that was given.", "see `posse trust show`";
-    NothingToUndo = "UND001", "1", "There is no change to undo.", "only changes of file tools can be undone";
+    NothingToUndo = "UND001", "1", "There is no change to undo.", "see `posse checkpoints list`";
     ChangedSince = "UND002", "1", "The file was modified after the change.", "undo that modification first";
     BeforeImageMissing = "UND003", "1", "The earlier content of a file is not available.", "restore it by other means";
     GrantPrefixInvalid = "USE011", "2", "The value of `--grant` is not the beginning of one command.", "pass the first words of a command";

@@ -5,6 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
+use posse_actors::event::PermissionMode;
+
 use crate::cli::{AgentFlags, PlaceArgs, RunArgs};
 use crate::config::{Environment, Layers, Loaded, SettingOrigin, Settings};
 use crate::front::resume_hint::Again;
@@ -16,7 +18,7 @@ use crate::wiring::session::Assembled;
 const TIMEOUT_MS_MAX: u128 = 30 * 24 * 3_600_000;
 
 /// Settings that need no variable, because the command line or the journal contains their values.
-const SAID: [&str; 11] = [
+const SAID: [&str; 12] = [
     "agentMode",
     "budget.maxCostMicroUsd",
     "defaultAgent",
@@ -24,6 +26,7 @@ const SAID: [&str; 11] = [
     "maxTurns",
     "model",
     "patience",
+    "permissionMode",
     "sandbox.mode",
     "sandbox.network",
     "sandbox.required",
@@ -87,6 +90,7 @@ fn flags(args: &RunArgs, loaded: &Loaded, (profile, named): (&str, &str)) -> Vec
         yes,
         // Always set: the run is unattended.
         unattended: _,
+        permission_mode,
         dry_run,
         stream,
         no_stream,
@@ -129,6 +133,9 @@ fn flags(args: &RunArgs, loaded: &Loaded, (profile, named): (&str, &str)) -> Vec
     let mode = &settings.sandbox.mode;
     let widens = mode == "off" && sandbox.is_none() && !by_variable("sandbox.mode");
     value("--sandbox", (!widens).then(|| mode.clone()));
+    let mode = settings.permission_mode;
+    let widens = !mode.is_at_most(PermissionMode::Ask) && permission_mode.is_none();
+    value("--permission-mode", (!widens && is_set("permissionMode")).then(|| mode.to_string()));
     let inherits = settings.sandbox.network == "inherit";
     let widens = inherits && network.is_none() && !by_variable("sandbox.network");
     // `auto` denies without a person.

@@ -17,6 +17,7 @@ const MODES: &[&str] = &["single-agent", "multi-agent", "single", "multi"];
 const PROVIDER_TYPES: &[&str] =
     &["openai-compatible", "openai-responses", "anthropic", "codex", "replay"];
 const CONFINED: &[&str] = &["off", "read-only", "workspace-write"];
+const PERMISSION_MODES: &[&str] = &["plan", "ask", "edits", "auto", "locked"];
 const THINKING: &[&str] = &["off", "minimal", "low", "medium", "high", "xhigh"];
 const TOKENS: ValueKind = Whole(256, 100_000_000);
 const TOKENS_OR_AUTO: ValueKind = WholeOrAuto(256, 100_000_000);
@@ -72,6 +73,14 @@ pub(crate) static KEYS: &[ConfigKey] = &[
     key("budget.maxTokens", Whole(1, 1_000_000_000_000), D::None, Never,
         "Token limit of a session. The session ends before it exceeds the limit.")
         .variable("POSSE_BUDGET_TOKENS"),
+    key("checkpoints.enabled", Bool, D::Bool(true), Never,
+        "Stores a checkpoint of the workspace before the first effect after each prompt."),
+    key("checkpoints.keepDays", Whole(1, 3650), D::Whole(14), Never,
+        "Age in days after which checkpoints are removed."),
+    key("checkpoints.maxFileBytes", Whole(1024, 1_073_741_824), D::Whole(10_485_760), Never,
+        "Maximum size of a file in checkpoints, in bytes. Larger files are left out."),
+    key("checkpoints.maxStoreBytes", Whole(1_048_576, 1_099_511_627_776), D::Whole(2_147_483_648), Never,
+        "Size of the checkpoints of a project in bytes above which the oldest are removed."),
     key("context.main.compactAtRatio", RATIO, D::Of(|| json!(ContextBudget::main().compact_at)), Trusted,
         "Fraction of the context at which it is compacted.")
         .variable("POSSE_MAIN_COMPACT_AT_RATIO"),
@@ -211,6 +220,10 @@ pub(crate) static KEYS: &[ConfigKey] = &[
         "Maximum time to retry an unavailable provider. Default: 10m, and three attempts at a \
          server that does not exist; with --unattended: 24h.")
         .variable("POSSE_PATIENCE"),
+    key("permissionMode", Choice(PERMISSION_MODES), D::Text("ask"), Never,
+        "Permission mode of a new session. plan: nothing is changed; ask: changes and commands are \
+         asked about; edits: edits in the workspace are free; auto: what stays inside the full \
+         sandbox is free; locked: only rules and grants allow."),
     key("permissions", ObjectList, D::None, Tighten,
         "Permission rules, in order: allow, ask or deny."),
     key("persistentGrants.enabled", Bool, D::Bool(true), Never,

@@ -168,7 +168,8 @@ impl AttachedOutput {
         format!("{start}{}\n", printable_lines(text.trim_end()))
     }
 
-    fn is_new(&self, announcement: &Announcement) -> bool {
+    /// True if `announcement` does not belong to the history.
+    pub(super) fn is_new(&self, announcement: &Announcement) -> bool {
         announcement.record().is_none_or(|record| record > self.records)
     }
 

@@ -9,6 +9,7 @@ use posse_actors::conversation::ContentPart;
 use posse_actors::event::{Announcement, Event};
 use posse_base::failure::{Exit, printable};
 use posse_base::or_pending;
+use posse_frontend::RewindExtent;
 use posse_frontend::commands::{
     Choice, Command, CommandContext, Page, ParsedLine, ReportRequest, SessionQuery, SessionSwitch,
     parse,
@@ -16,11 +17,13 @@ use posse_frontend::commands::{
 use posse_frontend::history::History;
 use posse_frontend::instruction::{Instruction, line_of};
 use posse_frontend::jobs::Jobs;
+use posse_frontend::notifier::Notifier;
 use posse_frontend::remote_session::{AttachRole, RemoteMessage, RemoteSession};
 use posse_frontend::signals::Signals;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::attached::attention::TaskTime;
 use crate::attached::output::AttachedOutput;
 use crate::attached::{AttachOutcome, GONE, end_of};
 use crate::output::{Output, OutputTarget, when_read};
@@ -31,6 +34,7 @@ use crate::question::{AnswerLine, TerminalQuestions};
 const HELP: &str = "  /stop [all]   stop what runs there; all: agents in the background, too\n\
     \x20 /compact [WHAT]  make the history shorter; WHAT is to be kept in it\n\
     \x20 /context      what a request is made of\n\
+    \x20 /permission-mode MODE  change the permission mode of the session\n\
     \x20 /exit         leave; the session goes on (also Ctrl+C and Ctrl+D)\n\
     \x20 Everything else is said to the model: at its next step, or as a new task if nothing runs.\n";
 
@@ -99,14 +103,20 @@ impl CommandContext for TypedEffect {
     fn switch(&mut self, _: SessionSwitch) {}
     fn run_skill(&mut self, _: &str, _: &str) {}
     fn undo(&mut self) {}
+    fn rewind(&mut self, _: usize, _: RewindExtent) {}
     fn withdraw(&mut self, _: &str) {}
     fn copy_answer(&mut self) {}
     fn theme(&mut self, _: Option<&str>) {}
 }
 
 /// Runs an attached client until the session ends, the person detaches, a signal arrives, an output
-/// cannot be written, or the connection is cut. Ctrl+C detaches.
-pub async fn person(remote: RemoteSession, manner: AttachDisplay) -> AttachOutcome {
+/// cannot be written, or the connection is cut. Ctrl+C detaches. `notifier`: sends
+/// notifications to the terminal of standard error, and knows the folder of the session.
+pub async fn person(
+    remote: RemoteSession,
+    manner: AttachDisplay,
+    mut notifier: Notifier,
+) -> AttachOutcome {
     let controls = remote.accepted.role == AttachRole::Controller && manner.interactive;
     let Ok(mut terminal) = LineTerminal::open(manner.interactive, History::open(None)) else {
         return AttachOutcome::Cut("there is no thread to read with".to_owned());
@@ -118,7 +128,10 @@ pub async fn person(remote: RemoteSession, manner: AttachDisplay) -> AttachOutco
     let (live, one_screen) = (stderr.is_terminal(), stdout.is_terminal());
     let shown = AttachedOutput::new(&remote.accepted, live, manner.color, one_screen);
     let RemoteSession { accepted, messages: mut heard, commands: voice } = remote;
+    notifier.enter(accepted.session_id.as_str(), None);
     let mut person = Person {
+        notifier,
+        task: TaskTime::default(),
         voice,
         shown,
         terminal,
@@ -156,12 +169,15 @@ pub async fn person(remote: RemoteSession, manner: AttachDisplay) -> AttachOutco
                 None => break person.ended.take().unwrap_or_else(|| AttachOutcome::Cut(GONE.to_owned())),
             },
             () = or_pending(person.held.front().map(|(at, _)| sleep_until(*at))) => person.show_held().await,
+            () = or_pending(person.notifier.wait().map(sleep)) => person.notify().await,
+            warning = person.notifier.failed() => person.print(&format!("! {warning}\n")).await,
             input = person.terminal.next(), if manner.interactive => {
                 if let Some(visit) = person.typed(input).await {
                     break visit;
                 }
             }
         }
+        person.question_waits();
         if person.stdout.is_broken() || person.stderr.is_broken() {
             break AttachOutcome::Left(Exit::Failed);
         }
@@ -170,13 +186,15 @@ pub async fn person(remote: RemoteSession, manner: AttachDisplay) -> AttachOutco
     visit
 }
 
-struct Person {
+pub(super) struct Person {
+    pub(super) notifier: Notifier,
+    pub(super) task: TaskTime,
     voice: mpsc::Sender<Vec<u8>>,
     shown: AttachedOutput,
     terminal: LineTerminal,
-    questions: TerminalQuestions,
+    pub(super) questions: TerminalQuestions,
     stdout: Output,
-    stderr: Output,
+    pub(super) stderr: Output,
     controls: bool,
     /// One item for each instruction sent, in order: true if it was an interrupt.
     stops: Vec<bool>,
@@ -221,6 +239,8 @@ impl Person {
     async fn follow(&mut self, announcement: &Arc<Announcement>) {
         self.last_record = announcement.record().unwrap_or(self.last_record);
         self.ended = end_of(announcement.event(), self.last_record).or(self.ended.take());
+        let is_new = self.shown.is_new(announcement);
+        self.follow_attention(announcement, is_new).await;
         let added = self.shown.follow(announcement);
         self.stderr.write(added.text.into_bytes()).await;
         if !added.answer.is_empty() {
@@ -273,6 +293,7 @@ impl Person {
     }
 
     async fn typed(&mut self, input: TerminalInput) -> Option<AttachOutcome> {
+        self.notifier.key();
         let line = match input {
             TerminalInput::Line(line) => {
                 self.shown.progress().line_ended();
@@ -343,6 +364,9 @@ impl Person {
     }
 
     async fn finish(mut self, visit: &AttachOutcome) {
+        if let Some(warning) = self.notifier.finish().await {
+            self.print(&format!("! {warning}\n")).await;
+        }
         if matches!(visit, AttachOutcome::Left(_)) {
             self.print("(left; the session goes on)\n").await;
         }
@@ -354,6 +378,8 @@ impl Person {
 
 #[cfg(test)]
 mod tests {
+    use posse_actors::event::PermissionMode;
+
     use super::*;
 
     #[test]
@@ -369,6 +395,10 @@ mod tests {
                 TypedEffect::Send(Instruction::Compact(Some("the port".to_owned()))),
             ),
             ("/context", TypedEffect::Send(Instruction::Context)),
+            (
+                "/permission-mode plan",
+                TypedEffect::Send(Instruction::PermissionMode(PermissionMode::Plan)),
+            ),
             ("/context --json", TypedEffect::Send(Instruction::Context)),
             ("/cost", TypedEffect::Elsewhere),
             ("/jobs stop c1", TypedEffect::Elsewhere),

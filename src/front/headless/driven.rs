@@ -196,6 +196,10 @@ impl Driven {
                 self.front.session.announce_context();
                 return Ok(());
             }
+            Instruction::PermissionMode(mode) => {
+                let changed = self.front.session.set_permission_mode(mode, None).await;
+                return changed.map(|_| ()).map_err(|error| error.to_string());
+            }
             Instruction::Answer(id, decision) => {
                 let answered = self.front.session.answer(id, decision).await;
                 return answered.map_err(|error| refused(&error));

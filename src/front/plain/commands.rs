@@ -12,7 +12,10 @@ use posse_frontend::commands::{
 };
 use posse_frontend::jobs::Jobs;
 use posse_frontend::session_records::changes;
-use posse_frontend::{BackgroundJob, SessionSelection, Task, clipboard, own_call};
+use posse_frontend::{
+    BackgroundJob, LoadedSession, Rewind, RewindExtent, SessionSelection, Task, clipboard,
+    own_call, rewind_extents,
+};
 
 use crate::plain::{LineMode, PATIENT_END};
 
@@ -98,6 +101,10 @@ impl CommandContext for LineCommand {
 
     fn undo(&mut self) {
         self.run(|mode| Box::pin(mode.undo()));
+    }
+
+    fn rewind(&mut self, prompt: usize, extent: RewindExtent) {
+        self.run(move |mode| Box::pin(mode.rewind(prompt, extent)));
     }
 
     fn withdraw(&mut self, number: &str) {
@@ -215,6 +222,14 @@ impl LineMode<'_> {
         match choice {
             Choice::Setting(what) => self.show_names(what).await,
             Choice::StoredSession => self.show_stored().await,
+            Choice::RewindPoint => self.show_rewind_points().await,
+            Choice::RewindExtent(prompt) => {
+                let mut text = String::new();
+                for (name, what, _) in rewind_extents() {
+                    text.extend([&format!("/rewind {prompt} {name}"), "  ", what, "\n"]);
+                }
+                self.print(&text).await;
+            }
             Choice::QueuedMessage => {
                 let table = self.current.queue.table(busy);
                 self.print(&table).await;
@@ -344,11 +359,51 @@ impl LineMode<'_> {
         self.print(&text).await;
     }
 
+    async fn show_rewind_points(&mut self) {
+        let id = self.current.session.id().to_string();
+        let Some(points) = self.run_job(self.sessions.rewind_points(&id)).await else { return };
+        let mut text = String::new();
+        for (number, what) in points {
+            text.extend([&format!("{number:>3}"), "  ", &what, "\n"]);
+        }
+        text.push_str(if text.is_empty() {
+            "There is no prompt to return to.\n"
+        } else {
+            "/rewind N files, /rewind N conversation or /rewind N both returns to the state before \
+             prompt N.\n"
+        });
+        self.print(&text).await;
+    }
+
+    async fn rewind(&mut self, prompt: usize, extent: RewindExtent) {
+        let id = self.current.session.id().to_string();
+        let errand = self.sessions.rewind(&id, prompt, extent);
+        let Some(Rewind { session, call, prompt }) = self.run_job(errand).await else { return };
+        if let Some(session) = session {
+            self.continue_in(session).await;
+            if self.leaving.is_some() {
+                return;
+            }
+            let prompt: Vec<String> = prompt.lines().map(printable).collect();
+            self.print(&format!("the prompt was: {}\n", prompt.join("\n"))).await;
+        }
+        match call {
+            Some(call) => self.call(call).await,
+            None if extent == RewindExtent::Conversation => {}
+            None => self.print("No file was changed since.\n").await,
+        }
+    }
+
     /// Switches to the stored session whose id begins with `id`, or to a fork of it, and continues
     /// its unfinished work. If the session cannot be found or assembled, prints the reason and
     /// keeps the current session; if it cannot be started, ends line mode.
     async fn resume(&mut self, id: &str, fork: bool) {
         let Some(ready) = self.run_job(self.sessions.find_session(id, fork)).await else { return };
+        self.continue_in(ready).await;
+    }
+
+    /// Switches to a loaded session, as [`LineMode::resume`] does.
+    async fn continue_in(&mut self, ready: LoadedSession) {
         let (opened, unfinished) = match self.sessions.resume(ready) {
             Ok(opened) => opened,
             Err(failures) => return self.failed(&failures).await,

@@ -97,6 +97,7 @@ fn diff_of_a_permission_request_is_not_repeated() {
         request_id: id.clone(),
         by: by.to_owned().into(),
         scope: posse_actors::event::Scope::Once,
+        grants_part: false,
         grant: None,
         binding: String::new(),
         answered_by: None,

@@ -41,6 +41,10 @@ impl CommandContext for RecordingContext {
         self.add("undo");
     }
 
+    fn rewind(&mut self, prompt: usize, extent: RewindExtent) {
+        self.add(("rewind", prompt, extent));
+    }
+
     fn withdraw(&mut self, number: &str) {
         self.add(("withdraw", number));
     }
@@ -94,6 +98,8 @@ fn distinguishes_commands_from_prompts() {
         ("/model gpt-9 ", command("model", Some("gpt-9"))),
         ("/skill deploy  to staging ", command("skill", Some("deploy  to staging"))),
         ("/compact the port", command("compact", Some("the port"))),
+        ("/permission-mode plan", command("permission-mode", Some("plan"))),
+        ("/-x", text("/-x")),
         ("/context --json", command("context", Some("--json"))),
         ("/forget explore", command("forget", Some("explore"))),
         ("/compat", ParsedLine::Unknown("compat".into(), Some("compact"))),
@@ -130,6 +136,9 @@ fn commands_call_operations_of_the_front_end() {
         ("/export a.html", r#"(Export(Some("a.html")), "export", false, false)"#),
         ("/context", "SessionQuery(Some(Context))"),
         ("/cost", "SessionQuery(None)"),
+        ("/permission-mode", "SessionQuery(None)"),
+        ("/permission-mode yolo", "SessionQuery(None)"),
+        ("/permission-mode auto", "SessionQuery(Some(PermissionMode(Auto)))"),
         ("/compact the port", r#"SessionQuery(Some(Compact(Some("the port"))))"#),
         ("/resume", "StoredSession"),
         ("/resume 2026", r#"Resume("2026")"#),

@@ -1,10 +1,10 @@
-//! `/undo`: reverts the last file change.
+//! `/undo`: reverts the last change of files.
 
 use crate::commands::{Availability, COMMAND, Command};
 
 pub(super) const UNDO: Command = Command {
     name: "undo",
-    help: "revert the last file change, unless the file was changed since",
+    help: "revert the last file change, or what the last run with commands changed",
     when: Availability::Idle,
     run: |context, _| context.undo(),
     ..COMMAND

@@ -39,6 +39,7 @@ fn events() -> Vec<Event> {
             model: "m".to_owned(),
             mode: "single-agent".to_owned(),
             tier: SandboxTier::default(),
+            permission_mode: None,
             instructions: String::new(),
             budget: posse_actors::cost::Budget::default(),
             prompt: posse_actors::event::PromptOverrides::default(),

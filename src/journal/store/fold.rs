@@ -1,4 +1,4 @@
-//! Folds the records of a session: one pass in order, starting at the checkpoint if it is valid.
+//! Folds the records of a session: one pass in order, starting at the fold cache if it is valid.
 //!
 //! Only one line is in memory at a time.
 
@@ -9,7 +9,7 @@ use posse_actors::ledger::RecoveredUsage;
 use posse_actors::ports::JournalError;
 use posse_actors::replay::Replay;
 
-use crate::checkpoint::Checkpoint;
+use crate::fold_cache::FoldCache;
 use crate::format::Head;
 use crate::recovery::recover;
 use crate::scan::{Stop, parse};
@@ -18,7 +18,7 @@ use crate::store::{FileJournal, StoreState};
 use crate::walk::{Each, start_of, walk};
 use crate::writer::lock;
 
-/// Minimum number of bytes that a fold must read to write a checkpoint, outside of tests.
+/// Minimum number of bytes that a fold must read to write a fold cache, outside of tests.
 pub(super) const WORTH_BYTES: u64 = 4 << 20;
 
 /// Result of folding a session's records.
@@ -34,16 +34,16 @@ pub struct Folded {
     pub lost: bool,
     /// Spending that was recovered from lost records.
     pub salvaged: Vec<RecoveredUsage>,
-    /// Number of records that were folded in this pass, without those that the checkpoint covers.
+    /// Number of records that were folded in this pass, without those that the fold cache covers.
     pub read: u64,
-    /// Number of the last record that the checkpoint covers, which was not folded again; 0 without
-    /// a checkpoint.
+    /// Number of the last record that the fold cache covers, which was not folded again; 0 without
+    /// a fold cache.
     pub spared: u64,
 }
 
 impl FileJournal {
-    /// Folds all records, from the checkpoint if it fits, and repairs damage. Writes a new
-    /// checkpoint if many bytes were read. A journal that an earlier call opened is closed. The
+    /// Folds all records, from the fold cache if it fits, and repairs damage. Writes a new
+    /// fold cache if many bytes were read. A journal that an earlier call opened is closed. The
     /// next opening uses the result and reads no records again, unless the files have changed.
     ///
     /// Errors: [`JournalError::Newer`] if only a later version can continue the journal,
@@ -54,8 +54,8 @@ impl FileJournal {
         let session = store.session.as_str();
         let mut turn = store.take_turn();
         *lock(&store.known) = None;
-        let tried = match Checkpoint::read(&store.dir, session) {
-            Some(checkpoint) => store.fold_after(checkpoint)?,
+        let tried = match FoldCache::read(&store.dir, session) {
+            Some(fold_cache) => store.fold_after(fold_cache)?,
             None => None,
         };
         let (fold, scanned) = if let Some(folded) = tried {
@@ -72,13 +72,13 @@ impl FileJournal {
             return Err(scanned.no_valid_record());
         }
         let lost = matches!(scanned.walked.stop, Stop::Damaged(_));
-        // A checkpoint that was used is not ahead of the fold.
+        // A fold cache that was used is not ahead of the fold.
         let accounts = fold.replay.accounts();
         let salvaged = recover(&store.dir, &scanned.walked, accounts, fold.spared == 0);
         let mut found = store.truncate_to_valid(&mut turn, scanned)?;
-        if fold.bytes >= store.checkpoint_bytes {
+        if fold.bytes >= store.cache_bytes {
             // Only a cache: if it cannot be written, the next opening takes longer.
-            Checkpoint::write(&store.dir, found.end, &found.recent_ids, &fold.replay).ok();
+            FoldCache::write(&store.dir, found.end, &found.recent_ids, &fold.replay).ok();
         }
         let Fold { replay, read, spared, .. } = fold;
         // The caller of the fold reports the repair; opening has nothing to add.
@@ -89,13 +89,13 @@ impl FileJournal {
 }
 
 impl StoreState {
-    /// Folds the records after `checkpoint`. `None` if the journal does not continue the
-    /// checkpoint, or if the first record that must be verified is damaged.
+    /// Folds the records after `fold_cache`. `None` if the journal does not continue the
+    /// fold cache, or if the first record that must be verified is damaged.
     fn fold_after(
         &self,
-        checkpoint: Checkpoint,
+        fold_cache: FoldCache,
     ) -> Result<Option<(Fold<'_>, Scanned)>, JournalError> {
-        let Checkpoint { place, recent_ids, replay } = checkpoint;
+        let FoldCache { place, recent_ids, replay } = fold_cache;
         let last = self.last_start()?;
         // The active file is verified whole, even if its beginning is covered.
         let start = if place.segment < last.segment { place } else { last };
@@ -125,11 +125,11 @@ impl StoreState {
     }
 }
 
-/// Folds the segments closed since the last checkpoint and writes a new checkpoint at the end of
+/// Folds the segments closed since the last fold cache and writes a new fold cache at the end of
 /// closed segment `number`. `None` if that fails.
 pub(super) fn advance(dir: &Path, session: &str, number: u32) -> Option<()> {
-    let (mut fold, start, mut ids) = match Checkpoint::read(dir, session) {
-        Some(Checkpoint { place, recent_ids, replay }) => {
+    let (mut fold, start, mut ids) = match FoldCache::read(dir, session) {
+        Some(FoldCache { place, recent_ids, replay }) => {
             (Fold { replay, ..Fold::new(session) }, place, recent_ids)
         }
         None => (Fold::new(session), start_of(session), Vec::new()),
@@ -152,7 +152,7 @@ pub(super) fn advance(dir: &Path, session: &str, number: u32) -> Option<()> {
         (None, _) => return None,
     };
     let recent = ids.len().saturating_sub(RECENT_IDS);
-    Checkpoint::write(dir, end, &ids[recent..], &fold.replay).ok()
+    FoldCache::write(dir, end, &ids[recent..], &fold.replay).ok()
 }
 
 /// State of a fold in progress.

@@ -112,18 +112,18 @@ impl StoreState {
         ends.then_some(found)
     }
 
-    /// Creates the callback for closed segments. It writes a checkpoint on a thread of its own, or
-    /// does nothing if checkpoints are disabled.
+    /// Creates the callback for closed segments. It writes a fold cache on a thread of its own, or
+    /// does nothing if fold caches are disabled.
     fn after_closing(&self) -> Box<dyn Fn(u32) + Send> {
         let (dir, session) = (self.dir.clone(), self.session.clone());
-        let wanted = self.checkpoint_bytes < u64::MAX;
+        let wanted = self.cache_bytes < u64::MAX;
         Box::new(move |number| {
             if !wanted {
                 return;
             }
             let (dir, session) = (dir.clone(), session.clone());
             std::thread::Builder::new()
-                .name("posse-journal-checkpoint".to_owned())
+                .name("posse-journal-fold-cache".to_owned())
                 .spawn(move || advance(&dir, session.as_str(), number))
                 .ok();
         })

@@ -40,11 +40,10 @@ impl JournalFolder {
         self.sized(2000, u64::MAX)
     }
 
-    /// Store with this segment size and this checkpoint threshold.
-    fn sized(&self, segment_bytes: u64, checkpoint_bytes: u64) -> FileJournal {
+    /// Store with this segment size and this fold cache threshold.
+    fn sized(&self, segment_bytes: u64, cache_bytes: u64) -> FileJournal {
         let (dir, id) = (self.dir(), SessionId::new("s"));
-        FileJournal::with_sizes(&dir, id, segment_bytes, checkpoint_bytes, Steps::default())
-            .unwrap()
+        FileJournal::with_sizes(&dir, id, segment_bytes, cache_bytes, Steps::default()).unwrap()
     }
 
     fn verify(&self) -> Verified {

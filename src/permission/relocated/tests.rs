@@ -41,7 +41,12 @@ fn write(root: &str, relative: &str) -> Action {
 fn runs(command: &str, cwd: &str) -> Action {
     call(
         "bash",
-        vec![Operation::Execute { command: command.into(), cwd: cwd.into(), links: Vec::new() }],
+        vec![Operation::Execute {
+            command: command.into(),
+            cwd: cwd.into(),
+            links: Vec::new(),
+            replaces: Vec::new(),
+        }],
     )
 }
 
@@ -51,6 +56,7 @@ fn judge(policy: &RulePolicy, agent: &str, grants: &[Grant], action: &Action) ->
         agent,
         grants,
         asking: AnswerSource::Human,
+        mode: posse_actors::event::PermissionMode::default(),
         now_ms: 0,
         uptime: Duration::ZERO,
         tier: &SandboxTier::Full,
@@ -101,6 +107,7 @@ fn rules_and_grants_apply_equally_in_the_worktree() {
         (runs("git log", "/w"), "deny by hard-deny: worktree"),
         (runs("rm -rf x", COPY), "ask"),
         (runs(&format!("cat {COPY}/a && git log"), COPY), "allow"),
+        (runs("cat /w/a", COPY), "ask"),
         (runs("cat /w/a && git log", COPY), "ask"),
     ] {
         let verdict = word(&judge(&policy, "build/worker", &grants, &action));

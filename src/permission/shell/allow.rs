@@ -8,7 +8,7 @@ use crate::shell::Names;
 use crate::shell::danger::CommandLocation;
 use crate::shell::folders::Folders;
 use crate::shell::links;
-use crate::shell::options::{Reading, spec_for};
+use crate::shell::options::{Reading, creates, spec_for};
 use crate::shell::outline::{Flaw, Outline, Redirect, Scope, ShellEvent, SimpleCommand};
 use crate::shell::sensitive::{is_sensitive, may_be_sensitive, selects_sensitive};
 use crate::shell::word::{
@@ -58,13 +58,20 @@ pub(crate) struct PlainCommand {
     /// True if the option table contains the program or, for one with subcommands, program and
     /// subcommand.
     pub(crate) known: bool,
-    /// Number of words that name the operation: program and subcommand; 1 if `known` is false.
+    /// Number of words that name the operation: program and subcommand, all words of a program
+    /// whose operands are operations, such as `make`; 1 if `known` is false.
     pub(crate) named: usize,
+    /// Number of words that name the program, if its operands name what it does, as the targets of
+    /// `make`. A grant with a target then covers only further options.
+    pub(crate) targets_from: Option<usize>,
     /// True if all words are literal.
     pub(crate) literal: bool,
     /// Effect of the command. [`Reading::No`] unless the tables know all its words and
     /// `barred` is `None`.
     pub(crate) reading: Reading,
+    /// True if the command only creates, copies or moves files inside the workspace, and `barred`
+    /// is `None`.
+    pub(crate) creates: bool,
 }
 
 /// Folders and links against which the paths of a command are checked.
@@ -141,7 +148,8 @@ pub(crate) fn parts(outline: &Outline, ground: Ground<'_>) -> Vec<PlainCommand> 
             });
             // All of them have the same words; the strictest judgement counts.
             parts.extend(judged.max_by_key(|part| {
-                (part.barred.is_some(), part.acts.is_some(), part.reading == Reading::No)
+                let reads = part.reading == Reading::No;
+                (part.barred.is_some(), part.acts.is_some(), reads, !part.creates)
             }));
         }
         folders.step(event, outline, |target, folder| {
@@ -162,14 +170,19 @@ fn part(command: &SimpleCommand, ground: Ground<'_>) -> PlainCommand {
     let found = found.filter(|(found, acts)| found.decides || acts.is_none());
     let (spec, acts) = found.map_or((None, None), |(found, acts)| (Some(found.spec), acts));
     let mut barred = grant_obstacle(command, &words, ground);
-    let named = spec.map_or(1, |spec| spec.words.len());
+    let named = spec.map_or(1, |spec| {
+        // `make deploy` is another operation than `make test`.
+        if spec.operands_are_operations() { words.len() } else { spec.words.len() }
+    });
     if words.iter().take(named).any(|word| !word.is_evenly_quoted()) {
         barred.get_or_insert_with(|| "its name is not written plainly".to_owned());
     }
+    let creates = spec.is_none() && barred.is_none() && creates(&words, ground);
+    let goes_to_folder = spec.is_none() && is_plain_cd(&words, ground);
     let reading = match spec {
         _ if barred.is_some() || acts.is_some() => Reading::No,
         Some(spec) => spec.reading(),
-        None if is_plain_cd(&words, ground) => Reading::Plain,
+        None if goes_to_folder => Reading::Plain,
         None if reads_other_repository(&words, ground) => Reading::Configured,
         None => Reading::No,
     };
@@ -178,9 +191,13 @@ fn part(command: &SimpleCommand, ground: Ground<'_>) -> PlainCommand {
         words: words.iter().map(|word| shown(&word.text)).collect(),
         barred,
         acts,
-        known: spec.is_some(),
-        named,
+        known: spec.is_some() || goes_to_folder,
+        named: if goes_to_folder { words.len() } else { named },
+        targets_from: spec
+            .filter(|spec| spec.operands_are_operations())
+            .map(|spec| spec.words.len()),
         reading,
+        creates,
     }
 }
 

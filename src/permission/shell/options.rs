@@ -5,11 +5,14 @@
 //! could name a file outside of the workspace or a secret. Options that can run a program, write a
 //! file, load code or change the target are omitted on purpose; comments name them.
 
+mod checks;
+mod creating;
 mod facts;
 mod files;
 mod find;
 mod git;
 mod git_lists;
+mod listings;
 mod projects;
 mod scripts;
 mod search;
@@ -23,7 +26,7 @@ use std::borrow::Cow;
 use crate::shell::Names;
 use crate::shell::allow::{self, Ground, PathAccess};
 use crate::shell::links::ATTACHED_MAX;
-use crate::shell::sensitive::selects_hidden;
+use crate::shell::sensitive::{is_sensitive, selects_hidden};
 use crate::shell::word::{Word, braces, is_reserved, shown};
 
 use scripts::ScriptLanguage;
@@ -122,6 +125,14 @@ enum Operands {
     Listed(Names),
     /// Literal words with any text. The program has no options but those that change its output.
     Words,
+    /// Literal names of targets, scripts or objects: letters, digits and `_ - . + : , % /`, beginning
+    /// with a letter, digit or `_`.
+    Tokens,
+    /// Files whose text cannot be a value or an option of the program: with `.` or `/`, and without
+    /// `+` or `@` at the beginning.
+    Sources,
+    /// An archive, and names in it. tar starts a remote shell for a name with `:`.
+    Archives,
 }
 
 /// Operands that are files, whose content is read.
@@ -184,21 +195,43 @@ pub(crate) struct FoundSpec {
     /// The entry.
     pub(crate) spec: &'static Spec,
     /// True if the table decides about all words: a command with other words needs a permission
-    /// request each time. False if it only finds commands that read: one with other words is
-    /// judged like that of an unknown program, which grants and rules can allow.
+    /// request each time. False if one with other words is judged like that of an unknown program,
+    /// which grants of exactly these words, and rules, can allow.
     pub(crate) decides: bool,
 }
 
+/// Tables that decide about all words of their programs ([`FoundSpec::decides`]).
+static DECIDING: [&[Spec]; 4] = [git::SPECS, projects::SPECS, files::SPECS, search::SPECS];
+/// Tables that find only commands whose words are all known.
+static FINDING: [&[Spec]; 6] =
+    [git_lists::SPECS, text::SPECS, facts::SPECS, versions::SPECS, checks::SPECS, listings::SPECS];
+
 /// Returns the most specific entry for a command. `None` if the tables do not contain it.
 pub(crate) fn spec_for(words: &[&str]) -> Option<FoundSpec> {
-    let deciding = [git::SPECS, projects::SPECS, files::SPECS, search::SPECS];
-    let reading = [git_lists::SPECS, text::SPECS, facts::SPECS, versions::SPECS];
-    let found = |tables: [&'static [Spec]; 4], decides| {
-        let all = tables.into_iter().flatten();
+    let found = |tables: &'static [&'static [Spec]], decides| {
+        let all = tables.iter().copied().flatten();
         all.filter(|spec| words.starts_with(spec.words))
             .map(move |spec| FoundSpec { spec, decides })
     };
-    found(deciding, true).chain(found(reading, false)).max_by_key(|found| found.spec.words.len())
+    found(&DECIDING, true).chain(found(&FINDING, false)).max_by_key(|found| found.spec.words.len())
+}
+
+/// Checks that `words` are a program that creates, copies or moves files, with known options, and
+/// operands inside the workspace that are neither secret nor hidden. All words must be literal.
+pub(crate) fn creates(words: &[Word], ground: Ground<'_>) -> bool {
+    let Some((name, rest)) = words.split_first() else { return false };
+    let spec = name
+        .literal()
+        .and_then(|name| creating::SPECS.iter().find(|spec| spec.words.first() == Some(&name)));
+    let is_hidden = |part: &str| part.starts_with('.') && !matches!(part, "." | "..");
+    let is_visible = |word: &Word| {
+        let literal = word.literal();
+        literal.is_some_and(|text| text.starts_with('-') || !text.split('/').any(is_hidden))
+    };
+    let is_inside =
+        |word: &Word| word.text.starts_with('-') || allow::is_inside(&word.text, ground);
+    spec.is_some_and(|spec| spec.judge(rest, ground).is_ok())
+        && rest.iter().all(|word| is_visible(word) && is_inside(word))
 }
 
 /// Option of a command, with its value.
@@ -257,6 +290,11 @@ impl Spec {
     /// Effect of the command, if [`Spec::judge`] accepts its words.
     pub(crate) fn reading(&self) -> Reading {
         self.reading
+    }
+
+    /// True if the operands name what the program does, so that a suggested grant includes them.
+    pub(crate) fn operands_are_operations(&self) -> bool {
+        self.operands == Operands::Tokens
     }
 
     /// Checks that all of `words`, which follow program and subcommand, are known to be harmless in
@@ -476,9 +514,17 @@ impl Spec {
             (Operands::Formats, Some(text)) if text.starts_with('+') => Ok(()),
             (Operands::Listed(known), Some(text)) if known.has(text) => Ok(()),
             (Operands::GitKeys, Some(text)) if git_lists::is_open_key(text) => Ok(()),
-            (Operands::Formats | Operands::Listed(_) | Operands::GitKeys, Some(text)) => {
-                Err(format!("the operand {text} is not known to be harmless"))
+            (Operands::Tokens, Some(text)) if is_token(text) => Ok(()),
+            (Operands::Sources, Some(text)) if !is_source(text) => {
+                Err(format!("the operand {text} may be a value or an option"))
             }
+            (Operands::Archives, Some(text)) if text.contains(':') => {
+                Err(format!("the archive {text} may be on another machine"))
+            }
+            (
+                Operands::Formats | Operands::Listed(_) | Operands::GitKeys | Operands::Tokens,
+                Some(text),
+            ) => Err(format!("the operand {text} is not known to be harmless")),
             (
                 Operands::Nothing
                 | Operands::Data
@@ -487,8 +533,10 @@ impl Spec {
                 | Operands::Formats
                 | Operands::Listed(_)
                 | Operands::GitKeys
+                | Operands::Tokens
+                | Operands::Archives
                 | Operands::Words,
-                _,
+                None,
             ) => Err("part of it is known only when it runs".to_owned()),
             (Operands::Versions | Operands::PatternVersions, _) if !recursive => {
                 braces(&word.text).iter().try_for_each(|text| {
@@ -567,6 +615,20 @@ impl<'w> GivenOption<'w> {
             _ => Ok(()),
         }
     }
+}
+
+/// True for a name of a target, script or object ([`Operands::Tokens`]).
+fn is_token(text: &str) -> bool {
+    let plain = |c: char| c.is_alphanumeric() || "_-.+:,%/".contains(c);
+    text.starts_with(|c: char| c.is_alphanumeric() || c == '_')
+        && text.chars().all(plain)
+        && !text.split('/').any(|part| part == "..")
+        && !is_sensitive(text)
+}
+
+/// True for a word that a program takes for a file ([`Operands::Sources`]).
+fn is_source(text: &str) -> bool {
+    text.contains(['.', '/']) && !text.starts_with(['+', '@'])
 }
 
 /// Checks that a word with a glob or a list cannot become an option.

@@ -145,7 +145,7 @@ fn request_names_the_part_and_its_grant() {
         ("terraform plan -out x", Some("terraform plan -out x"), &all),
         ("cd crates/core && cargo test", Some("cd crates/core"), &all),
         ("grep 'a b' src", Some("grep"), &all),
-        ("git diff && make test", None, &all[..1]),
+        ("cargo build && cargo build -q", Some("cargo build"), &all[..3]),
         ("git diff > x", None, &all[..1]),
         ("git diff --output=x", None, &all[..1]),
         ("git diff $(x)", None, &all[..1]),
@@ -170,6 +170,35 @@ fn request_names_the_part_and_its_grant() {
             let verdict = at_tier(&policy, "full", AnswerSource::Nobody, &granted, command);
             assert!(matches!(verdict, Verdict::Allow(_)), "{command}: {verdict:?}");
         }
+    }
+}
+
+#[test]
+fn grants_for_the_parts_of_a_list_are_offered_one_by_one() {
+    let policy = policy(&[]);
+    let mut granted = grants(&GRANTED);
+    for (expected, rest) in [("cargo build", true), ("make lint", true), ("terraform plan", false)]
+    {
+        let command = "ls && cargo build -q && make lint; terraform plan";
+        let verdict = at_tier(&policy, "full", AnswerSource::Human, &granted, command);
+        let Verdict::Ask(question) = verdict else { panic!("{expected}: {verdict:?}") };
+        let grant = question.grant.unwrap();
+        assert_eq!((grant.target.as_str(), question.grants_part), (expected, rest));
+        let told = question.reason.contains("the rest is then asked about");
+        assert_eq!(told, rest, "{}", question.reason);
+        granted.push(grant);
+    }
+    // A part that cannot be granted does not hide the others, and a doubt about the whole does.
+    for (command, grant) in [
+        ("rm -rf x && make lint", Some("make lint")),
+        ("make lint > x && terraform plan", Some("terraform plan")),
+        ("rm -rf x && python3 x.py", None),
+        ("make lint && x $(y)", None),
+        ("if true; then make lint; fi", None),
+    ] {
+        let asked = question(&policy, "full", command);
+        assert_eq!(asked.grant.as_ref().map(|grant| grant.target.as_str()), grant, "{command}");
+        assert_eq!(asked.grants_part, grant.is_some(), "{command}");
     }
 }
 

@@ -33,7 +33,7 @@ fn links() -> Vec<PathLink> {
 fn decides(expected: &str, commands: &[&str]) {
     let (policy, granted, links) = (policy(&[]), grants(&GRANTS), links());
     for command in commands {
-        let checked = policy.check_resolved(command, ROOT, &links, &granted);
+        let checked = policy.check_resolved(resolved(command, &links), &granted);
         assert_eq!(checked.decision, expected, "{command}: {}", checked.reason);
     }
 }
@@ -100,7 +100,7 @@ fn directory_of_a_failed_or_finished_cd_counts_as_well() {
 
 #[test]
 fn link_to_a_secret_is_asked_about_each_time() {
-    let checked = policy(&[]).check_resolved("python3 innocent.txt", ROOT, &links(), &[]);
+    let checked = policy(&[]).check_resolved(resolved("python3 innocent.txt", &links()), &[]);
     assert_eq!(
         checked.reason,
         "the command names innocent.txt, a link to /w/.env, which holds secrets"

@@ -35,7 +35,7 @@ fn decides(expected: &str, commands: &[&str]) {
     };
     let links = [link("/w/keys", "/home/user/.ssh"), link("/w/etc", "/etc")];
     for command in commands {
-        let checked = policy.check_resolved(command, ROOT, &links, &granted);
+        let checked = policy.check_resolved(resolved(command, &links), &granted);
         assert_eq!(checked.decision, expected, "{command}: {}", checked.reason);
     }
 }

@@ -14,18 +14,19 @@ use nix::sys::stat::Mode;
 use posse_base::protected;
 
 use crate::protect::exemptions::Lifted;
+use crate::protect::git_files::{has_known_options, unsafe_index};
 use crate::protect::gitconfig;
 use crate::protect::harmless;
-use crate::protect::index::{self, IndexPaths};
 use crate::protect::new_worktrees;
 use crate::protect::place::{self, FOLDER, Identity, PlaceKind, Stat};
 use crate::protect::references;
-use crate::protect::scan::{ProtectedItem, ScanBounds, Sort};
+use crate::protect::scan::ScanBounds;
+use crate::protect::sort::{ProtectedItem, Sort};
 use crate::protect::state::{self, State};
 use crate::protect::tool_writes::Log;
 use crate::protect::{
     Baseline, BaselineItem, Finding, GuardState, ProtectAction, ProtectedChange, ProtectedPath,
-    ProtectionMethod, Watched, is_covered,
+    ProtectionMethod, Watched, failed, is_covered,
 };
 
 /// Maximum number of rounds of a check. A round follows if the previous one changed something,
@@ -128,7 +129,9 @@ impl GuardState {
             let key = (at, Arc::clone(&item.path));
             let before = baseline.items.get(&key);
             let is_held = held == ProtectionMethod::ByMounts
-                && before.is_some_and(|before| before.is_mounted);
+                && before.is_some_and(|before| {
+                    before.is_mounted && !before.state.as_ref().is_some_and(State::has_links)
+                });
             self.reader.reads_again = !is_held;
             let before = before.and_then(|before| before.state.as_ref());
             if !is_covered(now.get(&key), &item)
@@ -203,8 +206,11 @@ impl GuardState {
                 matches!(current.sort, Sort::Name(_))
                     && states.is_some_and(|(old, new)| old.is_same(new))
             };
-            let same_place =
-                known.filter(|before| before.parent == current.parent || is_same_content(before));
+            let same_place = known.filter(|before| {
+                let is_same_operation =
+                    current.sort != Sort::Interrupted || before.identity == current.identity;
+                is_same_operation && (before.parent == current.parent || is_same_content(before))
+            });
             // A parent may have been renamed, which moved this name. It must not have got another
             // meaning by that, and a pointer must not lead elsewhere.
             let carried = before_by_identity.get(&current.identity).filter(|(old, before)| {
@@ -279,33 +285,66 @@ impl GuardState {
         if old.is_same(new) {
             return;
         }
-        let is_cleaned = self.is_born(current.parent) && !matches!(current.sort, Sort::Name(_));
-        if is_cleaned || matches!(current.sort, Sort::Todo | Sort::Strategy | Sort::Index) {
-            self.clean(key, current);
-            return;
+        let is_born = self.is_born(current.parent);
+        match current.sort {
+            // It was left because it may be a file of the user.
+            Sort::Foreign if is_born => return,
+            Sort::Origin => {
+                self.check_origin(key, current);
+                return;
+            }
+            Sort::Todo | Sort::Strategy | Sort::Index | Sort::PackedRefs => {
+                self.clean(key, current);
+                return;
+            }
+            Sort::Name(_) | Sort::Environment => {}
+            _ if is_born => {
+                self.clean(key, current);
+                return;
+            }
+            _ => {}
         }
         if self.is_in_new_worktree(key.0, &key.1) {
             self.left(key, current, ProtectedChange::Changed);
             return;
         }
-        if let (State::File { copy: Some(old), .. }, State::File { copy: Some(new), .. }) =
-            (old, new)
-            && current.sort == Sort::Settings
-            && gitconfig::only_registers(old, new)
-        {
-            return;
-        }
-        // It was on a mount that the command could not write, so another program did this.
-        let is_held = before.is_mounted && held == ProtectionMethod::ByMounts;
-        if is_held && !self.lifted.reaches_into(&self.path(key)) {
-            return;
-        }
-        if harmless::is_judged(&name_of(key)) && self.is_harmless_text(key) {
+        // Through another name it can be changed at any time, also under a mount.
+        let is_linked = new.is_linked_since(old);
+        if !is_linked && self.may_change(key, before, (old, new), held) {
             return;
         }
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return };
         let path = self.path(key);
         self.restore(&folder, name, old, Some(new), &path);
+    }
+
+    /// True if the change of the protected name from the state `old` to `new` is harmless, or another
+    /// program made it.
+    fn may_change(
+        &self,
+        key: &ProtectedPath,
+        before: &BaselineItem,
+        (old, new): (&State, &State),
+        held: ProtectionMethod,
+    ) -> bool {
+        if before.sort == Sort::Environment {
+            return !self.is_loaded(key);
+        }
+        if let (State::File { copy: Some(old), .. }, State::File { copy: Some(new), .. }) =
+            (old, new)
+            && before.sort == Sort::Settings
+            && gitconfig::only_registers(old, new)
+        {
+            return true;
+        }
+        // It was on a mount that the command could not write, so another program did this; unless
+        // the command knew the file by another name.
+        let is_held = before.is_mounted
+            && held == ProtectionMethod::ByMounts
+            && !old.has_links()
+            && !new.has_links();
+        (is_held && !self.lifted.reaches_into(&self.path(key)))
+            || (harmless::is_judged(&name_of(key)) && self.is_harmless_text(key))
     }
 
     /// Restores the state `old` of `name` and reports it as `path`. The command's version `new`
@@ -394,7 +433,17 @@ impl GuardState {
 
     fn removed(&mut self, key: &ProtectedPath, before: &BaselineItem) {
         let Some(state) = &before.state else { return };
-        let is_progress = matches!(before.sort, Sort::Todo | Sort::Strategy | Sort::Index);
+        let is_progress = matches!(
+            before.sort,
+            Sort::Todo
+                | Sort::Strategy
+                | Sort::Index
+                | Sort::PackedRefs
+                | Sort::Volatile
+                | Sort::Interrupted
+                | Sort::Origin
+                | Sort::Environment
+        );
         if self.new_worktrees.was_left(before.identity) || is_progress {
             return;
         }
@@ -441,14 +490,25 @@ impl GuardState {
     }
 
     fn created(&mut self, key: &ProtectedPath, current: &BaselineItem) {
-        if !matches!(current.sort, Sort::Name(_)) {
-            self.clean(key, current);
-            return;
-        }
-        if harmless::is_judged(&name_of(key)) && self.is_harmless_text(key) {
-            return;
+        match current.sort {
+            Sort::Name(_) => {}
+            Sort::Environment if self.is_loaded(key) => {}
+            Sort::Environment => return,
+            _ => {
+                self.clean(key, current);
+                return;
+            }
         }
         let path = self.path(key);
+        if harmless::is_judged(&name_of(key)) && self.is_harmless_text(key) {
+            if let Some(State::File { stat, .. }) = &current.state
+                && stat.links > 1
+                && let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1)
+            {
+                self.separate(&folder, name, &path, stat);
+            }
+            return;
+        }
         if self.lifted.covers(&path) {
             return;
         }
@@ -483,6 +543,9 @@ impl GuardState {
             return;
         }
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return };
+        if self.clean_state_of_git(key, current, &folder, name) {
+            return;
+        }
         match (current.sort, &current.state) {
             (Sort::Hooks | Sort::Remotes, Some(State::Folder { entries, .. })) => {
                 let Ok(opened) = self.roots[key.0].root.open_folder(&key.1) else { return };
@@ -510,23 +573,8 @@ impl GuardState {
                     return;
                 };
                 if !cleaned.removed.is_empty() {
-                    self.rewrite(&folder, name, &path, bytes, &cleaned.text, cleaned.removed);
-                }
-            }
-            (Sort::Strategy, Some(State::File { copy: Some(bytes), .. }))
-                if has_known_strategy(&name_of(key), bytes) => {}
-            (Sort::Index, Some(State::File { .. })) => {
-                if let Some(change) = unsafe_index(&folder, name, &path) {
-                    self.move_aside(&folder, name, &path, change);
-                }
-            }
-            (Sort::Todo, Some(State::File { copy: Some(bytes), .. })) => {
-                let text = String::from_utf8_lossy(bytes);
-                let (runs, kept): (Vec<&str>, Vec<&str>) =
-                    text.split_inclusive('\n').partition(|line| is_exec(line));
-                if !runs.is_empty() {
-                    let runs = runs.iter().map(|line| line.trim().to_owned()).collect();
-                    self.rewrite(&folder, name, &path, bytes, kept.concat().as_bytes(), runs);
+                    let change = ProtectedChange::Settings(cleaned.removed);
+                    self.rewrite(&folder, name, &path, (bytes, &cleaned.text), change);
                 }
             }
             (Sort::Common, _) if self.is_of_linked_worktree(key) => {}
@@ -536,6 +584,61 @@ impl GuardState {
             }
             _ => self.move_aside(&folder, name, &path, ProtectedChange::Created),
         }
+    }
+
+    /// Cleans a file or folder that git changes in the course of its operations. False if it is of
+    /// another kind. First gives a file of git an inode of its own.
+    fn clean_state_of_git(
+        &mut self,
+        key: &ProtectedPath,
+        current: &BaselineItem,
+        folder: &OwnedFd,
+        name: &Path,
+    ) -> bool {
+        let path = self.path(key);
+        if let Some(State::File { stat, .. }) = &current.state
+            && stat.links > 1
+            && !matches!(current.sort, Sort::Foreign | Sort::Volatile)
+        {
+            self.separate(folder, name, &path, stat);
+        }
+        match (current.sort, &current.state) {
+            (Sort::Foreign, _) if self.may_be_of_the_user(key) => {}
+            (Sort::Volatile, _) if name_of(key) == b"replace" && self.is_in_born(key) => {}
+            (Sort::Interrupted, _) if !self.is_born(current.parent) => self.left_unfinished(&path),
+            (Sort::Interrupted, _) => {}
+            (Sort::Origin, _) => self.check_origin(key, current),
+            (Sort::PackedRefs, Some(State::File { .. })) if self.is_in_born(key) => {}
+            (Sort::PackedRefs, Some(State::File { copy, .. })) => {
+                self.check_packed_refs(key, folder, name, copy.as_deref());
+            }
+            (Sort::Strategy, Some(State::File { copy: Some(bytes), .. }))
+                if has_known_options(&name_of(key), bytes) => {}
+            (Sort::Index, Some(State::File { .. })) => {
+                if let Some(change) = unsafe_index(folder, name, &path) {
+                    self.move_aside(folder, name, &path, change);
+                }
+            }
+            (Sort::Todo, Some(State::File { copy: Some(bytes), .. })) => {
+                let text = String::from_utf8_lossy(bytes);
+                let (runs, kept): (Vec<&str>, Vec<&str>) =
+                    text.split_inclusive('\n').partition(|line| is_exec(line));
+                if !runs.is_empty() {
+                    let runs = runs.iter().map(|line| line.trim().to_owned()).collect();
+                    let texts = (&**bytes, kept.concat().into_bytes());
+                    let change = ProtectedChange::Settings(runs);
+                    self.rewrite(folder, name, &path, (texts.0, &texts.1), change);
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// True if a folder above `key` is a repository that a command of this session created.
+    fn is_in_born(&self, key: &ProtectedPath) -> bool {
+        let scan = &self.roots[key.0].scan;
+        key.1.ancestors().skip(1).any(|folder| self.is_born(scan.identity(folder)))
     }
 
     /// True if the `commondir` at `key` is that of a linked worktree and leads to the repository
@@ -550,22 +653,21 @@ impl GuardState {
                 .is_some_and(|(at, target)| at == key.0 && above.next() == Some(&*target))
     }
 
-    /// Replaces the content `bytes` of a file by `text`, which lacks the settings or steps
-    /// `removed`. Stores `bytes` in the quarantine.
-    fn rewrite(
+    /// Replaces the content `bytes` of a file by `text`, which lacks what `change` says. Stores
+    /// `bytes` in the quarantine.
+    pub(super) fn rewrite(
         &mut self,
         folder: &OwnedFd,
         name: &Path,
         path: &Path,
-        bytes: &[u8],
-        text: &[u8],
-        removed: Vec<String>,
+        (bytes, text): (&[u8], &[u8]),
+        change: ProtectedChange,
     ) {
         let kept = self.quarantine.keep(name, bytes);
         let written =
             kept.and_then(|to| place::replace_file(folder, name, text, 0o644).map(|()| to));
         let action = written.map_or_else(failed, ProtectAction::Cleaned);
-        self.found(path, ProtectedChange::Settings(removed), action);
+        self.found(path, change, action);
     }
 
     /// True if the pointer file or `commondir` at `key` leads to a scanned folder that is safe: a
@@ -694,17 +796,13 @@ impl GuardState {
         self.found(path, what, action);
     }
 
-    fn found(&mut self, path: &Path, what: ProtectedChange, action: ProtectAction) {
+    pub(super) fn found(&mut self, path: &Path, what: ProtectedChange, action: ProtectAction) {
         self.findings.push(Finding::new(path.to_owned(), what, action));
     }
 
     pub(super) fn path(&self, key: &ProtectedPath) -> PathBuf {
         self.roots[key.0].root.path.join(&key.1)
     }
-}
-
-pub(super) fn failed(errno: Errno) -> ProtectAction {
-    ProtectAction::Failed(errno.desc().to_owned())
 }
 
 fn name_of(key: &ProtectedPath) -> Vec<u8> {
@@ -725,7 +823,7 @@ fn has_same_role(old: &Path, new: &Path, sort: Sort) -> bool {
         Sort::Name(_) if has_named_parent(old) || has_named_parent(new) => {
             is_same_name && part(old, 1) == part(new, 1)
         }
-        Sort::Name(_) | Sort::Pointer => is_same_name,
+        Sort::Name(_) | Sort::Pointer | Sort::Environment => is_same_name,
         // The folder of the repository, or one in it, is around these files.
         _ => {
             let is_dot_git = |path, up| part(path, up) == b".git";
@@ -736,48 +834,6 @@ fn has_same_role(old: &Path, new: &Path, sort: Sort) -> bool {
                 && is_inside(old) == is_inside(new)
                 && (1..=2).all(|up| is_dot_git(old, up) == is_dot_git(new, up))
         }
-    }
-}
-
-/// Returns what is wrong with the paths of the index `name` in the repository `folder`. `None` if
-/// git writes nothing but files of the work tree from it.
-fn unsafe_index(folder: &OwnedFd, name: &Path, path: &Path) -> Option<ProtectedChange> {
-    let names_of_256_bits = |config: &Path| {
-        let bytes = references::read(config, gitconfig::BYTES_MAX);
-        let formats =
-            bytes.and_then(|bytes| gitconfig::values(&bytes, "extensions", "objectformat"));
-        formats.is_some_and(|formats| formats.iter().any(|format| format == "sha256"))
-    };
-    let config = references::settings_of(path.parent().unwrap_or(path));
-    let name_bytes = if names_of_256_bits(&config) { 32 } else { 20 };
-    let found = match place::read(folder, name, index::BYTES_MAX) {
-        Ok(Some(bytes)) => index::check(&bytes, name_bytes),
-        Err(Errno::ENOENT) => IndexPaths::Safe,
-        Ok(None) | Err(_) => IndexPaths::Unknown,
-    };
-    match found {
-        IndexPaths::Safe => None,
-        IndexPaths::Unsafe(path) => {
-            Some(ProtectedChange::IndexPath(String::from_utf8_lossy(&path).into_owned()))
-        }
-        IndexPaths::Unknown => Some(ProtectedChange::IndexPath(String::new())),
-    }
-}
-
-/// True if a rebase or cherry-pick with the options in the file `name` uses only merge strategies
-/// of git itself, and for the number of a step: any other name is a program, and a shell may run
-/// another text in its prompt. False for a text that git may read in another way.
-fn has_known_strategy(name: &[u8], bytes: &[u8]) -> bool {
-    const STRATEGIES: [&str; 6] = ["ort", "recursive", "resolve", "octopus", "ours", "subtree"];
-    if name == b"opts" {
-        return gitconfig::values(bytes, "options", "strategy")
-            .is_some_and(|names| names.iter().all(|name| STRATEGIES.contains(&name.as_str())));
-    }
-    let Ok(text) = std::str::from_utf8(bytes) else { return false };
-    let text = text.trim_end_matches(['\n', '\r']);
-    match name {
-        b"strategy" => STRATEGIES.contains(&text),
-        _ => text.bytes().all(|byte| byte.is_ascii_digit()),
     }
 }
 

@@ -31,10 +31,9 @@ fn judge_of(name: &[u8]) -> Option<fn(&[u8]) -> bool> {
         | b".node-version"
         | b".nvmrc"
         | b".perl-version"
-        | b".python-version"
-        | b".python-versions"
         | b".ruby-version"
         | b".terraform-version" => Some(names_versions),
+        b".python-version" | b".python-versions" => Some(names_python_versions),
         b"pnpm-workspace.yaml" => Some(runs_no_program),
         _ => None,
     }
@@ -75,7 +74,7 @@ fn has_only_addresses(bytes: &[u8]) -> bool {
         // A clone has the headers of further sections, without settings.
         _ if line.starts_with('[') => {
             is_in_paths = line == "[paths]";
-            true
+            is_section(line)
         }
         // A name with a colon is an option of a path, such as `default:pushurl`.
         Some((name, value)) => {
@@ -91,6 +90,13 @@ fn has_only_addresses(bytes: &[u8]) -> bool {
         }
         None => false,
     })
+}
+
+/// True if the line is the header of a section. Mercurial takes other lines that begin with a
+/// bracket for settings.
+fn is_section(line: &str) -> bool {
+    let name = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    name.is_some_and(|name| !name.is_empty() && !name.contains(['[', ']', '=']))
 }
 
 /// True if `hg recover` or `hg rollback` restores from this list only files of Mercurial itself,
@@ -112,36 +118,82 @@ fn restores_no_settings(bytes: &[u8]) -> bool {
         })
 }
 
-/// True if each line begins like a version or the name of an implementation, and none is a path: a
-/// version manager may take another word for a folder with programs.
+/// True if each line is a version, also after the name of an implementation, or a word that version
+/// managers know: uv takes any other text for a folder with programs.
 fn names_versions(bytes: &[u8]) -> bool {
-    const NAMES: [&str; 14] = [
+    const WORDS: [&str; 5] = ["latest", "lts/*", "node", "stable", "system"];
+    has_versions(bytes, |line| {
+        let codename = line.strip_prefix("lts/").unwrap_or_default();
+        let is_codename = !codename.is_empty() && codename.bytes().all(|c| c.is_ascii_lowercase());
+        is_codename || WORDS.contains(&line) || is_version(line.strip_prefix('v').unwrap_or(line))
+    })
+}
+
+/// True as [`names_versions`], but without the words, which uv takes for folders, too.
+fn names_python_versions(bytes: &[u8]) -> bool {
+    has_versions(bytes, is_version)
+}
+
+fn has_versions(bytes: &[u8], is_known: impl Fn(&str) -> bool) -> bool {
+    const NAMES: [&str; 13] = [
         "cpython",
         "graalpy",
+        "java",
         "jruby",
-        "latest",
-        "lts/",
         "node",
         "openjdk",
-        "perl-",
+        "openjdk64",
+        "perl",
         "pypy",
-        "ruby-",
-        "stable",
-        "system",
+        "ruby",
         "temurin",
+        "temurin64",
         "truffleruby",
     ];
+    let is_named = |line: &str| {
+        NAMES.iter().any(|name| {
+            let rest = line.strip_prefix(name);
+            rest.is_some_and(|rest| is_version(rest.strip_prefix(['-', '@']).unwrap_or(rest)))
+        })
+    };
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     text.lines().all(|line| {
         let line = line.strip_suffix('\r').unwrap_or(line);
-        let version = line.strip_prefix('v').unwrap_or(line);
-        let is_begun = version.starts_with(|c: char| c.is_ascii_digit())
-            || NAMES.iter().any(|name| line.starts_with(name));
-        let rest = line.strip_prefix("lts/").unwrap_or(line);
-        let is_plain =
-            rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".+-_@*".contains(&byte));
-        line.is_empty() || line.starts_with('#') || (is_begun && is_plain && !line.contains(".."))
+        line.is_empty() || line.starts_with('#') || is_named(line) || is_known(line)
     })
+}
+
+/// True for numbers with dots between them, and parts after `-` or `+` that are numbers of this kind
+/// or name a kind of a release, such as `3.13t`, `3.12.0rc1`, `3.10-7.3.9` and `1.0.0-beta.2`.
+fn is_version(text: &str) -> bool {
+    const KINDS: [&str; 14] = [
+        "a",
+        "alpha",
+        "b",
+        "beta",
+        "dev",
+        "debug",
+        "freethreaded",
+        "next",
+        "p",
+        "pre",
+        "preview",
+        "rc",
+        "snapshot",
+        "t",
+    ];
+    let is_kind = |part: &str| {
+        let name = part.trim_end_matches(|c: char| c.is_ascii_digit());
+        KINDS.contains(&name)
+    };
+    // A number, and the kind directly after it.
+    let is_number = |part: &str| {
+        let rest = part.trim_start_matches(|c: char| c.is_ascii_digit());
+        rest.len() < part.len() && (rest.is_empty() || is_kind(rest))
+    };
+    let mut parts = text.split(['.', '-', '+']);
+    parts.next().is_some_and(is_number)
+        && parts.all(|part| is_number(part) || is_kind(part) || part == "*")
 }
 
 /// True if the settings of pnpm contain only packages, catalogs and versions. Settings such as
@@ -197,7 +249,10 @@ mod tests {
             ("hgrc", "# a clone\n[paths]\ndefault = https://a.example/b\n[ui]\n"),
             ("journal.backupfiles", "2\n"),
             ("undo.backupfiles", "2\nplain\0dirstate\0undo.backup.dirstate.bck\x001\0\n"),
-            (".python-version", "3.12.1\npypy3.10-7.3\n"),
+            (".python-version", "3.12.1\npypy3.10-7.3\n3.13t\n3.14.0rc2\ncpython@3.12\n3.12-dev\n"),
+            (".java-version", "openjdk64-17.0.2\n"),
+            (".ruby-version", "jruby-9.4.5.0\n"),
+            (".node-version", "lts/*\n"),
             (".bazelversion", "7.1.0\n"),
             (".nvmrc", "lts/hydrogen\n"),
             (".node-version", "v20.1.0"),
@@ -218,7 +273,16 @@ mod tests {
             ("journal.backupfiles", "2\nplain\0hgrc\0x1\x000\0\n"),
             ("journal.backupfiles", "2\nplain\0../x\0x1\x000\0\n"),
             ("journal.backupfiles", "3\n"),
+            ("hgrc", "[extensions]\n[a=e.py\n"),
+            ("hgrc", "[paths]x\n"),
             (".python-version", "./py\n"),
+            (".python-version", "3evil\n"),
+            (".python-version", "cpythonevil\n"),
+            (".python-version", "3.12.evil\n"),
+            (".python-version", "3.12-evil\n"),
+            (".python-version", "system\n"),
+            (".python-version", "v3.12\n"),
+            (".ruby-version", "ruby-evil\n"),
             (".python-version", ".."),
             (".bazelversion", "evil/7\n"),
             (".python-version", "env1\n"),

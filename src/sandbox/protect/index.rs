@@ -57,7 +57,11 @@ fn judge(bytes: &[u8], name_bytes: usize) -> Option<IndexPaths> {
         let (mode, _) = number(entry.get(MODE_AT..)?)?;
         rest = entry.get(STAT_BYTES + name_bytes..)?;
         let flags = u16::from_be_bytes([*rest.first()?, *rest.get(1)?]);
-        let is_extended = version > 2 && flags & EXTENDED != 0;
+        let is_extended = flags & EXTENDED != 0;
+        // git reads the further flags in any version.
+        if is_extended && version == 2 {
+            return None;
+        }
         rest = rest.get(if is_extended { 4 } else { 2 }..)?;
         if version == 4 {
             let (removed, after) = offset(rest)?;
@@ -79,7 +83,11 @@ fn judge(bytes: &[u8], name_bytes: usize) -> Option<IndexPaths> {
         if version < 4 {
             // The length of an entry is a multiple of eight, with one to eight zero bytes.
             let length = entry.len() - rest.len();
-            rest = rest.get(length.next_multiple_of(8) - length..)?;
+            let (padding, after) = rest.split_at_checked(length.next_multiple_of(8) - length)?;
+            if padding.iter().any(|byte| *byte != 0) {
+                return None;
+            }
+            rest = after;
         }
         if !is_safe(&path, mode & 0o170_000 == FOLDER_MODE) {
             return Some(IndexPaths::Unsafe(path));
@@ -234,6 +242,14 @@ mod tests {
         assert_eq!(with(&[(b"IEOT", vec![1, 12, 1, 80, 1])]), IndexPaths::Unknown);
         assert_eq!(with(&[(b"IEOT", vec![1, 12, 1])]), IndexPaths::Unknown);
         assert_eq!(with(&[(b"ZZZZ", vec![1])]), IndexPaths::Unknown);
+        // Further flags, which version 2 does not have.
+        let mut extended = plain.clone();
+        extended[12 + STAT_BYTES + 20] = 0x40;
+        assert_eq!(check(&extended, 20), IndexPaths::Unknown);
+        // Padding is zero.
+        let mut padded = plain.clone();
+        padded[plain.len() - 21] = b'x';
+        assert_eq!(check(&padded, 20), IndexPaths::Unknown);
         // A path that the flags end elsewhere than the zero byte.
         let mut hidden = plain.clone();
         hidden[12 + STAT_BYTES + 20 + 1] = 3;

@@ -1,51 +1,68 @@
 //! Hard links of protected and secret files: any name leads to the content.
 
 use std::collections::{HashMap, HashSet};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::openat;
+use nix::sys::stat::Mode;
+
 use crate::protect::Watched;
-use crate::protect::place::{self, Identity, PlaceKind, Stat};
+use crate::protect::place::{self, FOLDER, Identity, PlaceKind, Stat};
 
 /// Maximum number of entries of one folder that are compared. Names after them are not found.
 const ENTRIES_MAX: usize = 1_000_000;
 
-/// Cache of all names of files with several hard links. A new link alters the time of the file's
-/// last change, so a stale entry is recognized.
-#[derive(Debug, Default)]
-pub(super) struct Links {
-    known: HashMap<Identity, ((i64, i64), Vec<PathBuf>)>,
+/// Maximum depth of folders in one that the scan does not enter.
+const DEPTH_MAX: usize = 64;
+
+/// Returns all names of `files`, which have several hard links, in the folders below the roots,
+/// including the names under which they were found. Does nothing without files.
+pub(super) fn names(files: &[Stat], roots: &[Watched]) -> Vec<PathBuf> {
+    if files.is_empty() {
+        return Vec::new();
+    }
+    let mut search = Search {
+        inodes: files.iter().map(|stat| stat.identity.inode).collect(),
+        found: files.iter().map(|stat| (stat.identity, Vec::new())).collect(),
+    };
+    for Watched { root, scan, .. } in roots {
+        for folder in scan.folders_with(&search.inodes).map(Path::to_owned).collect::<Vec<_>>() {
+            let Ok(opened) = root.open_folder(&folder) else { continue };
+            search.compare(&opened, &root.path.join(folder), 0);
+        }
+        for folder in scan.not_entered() {
+            let Ok(opened) = root.open_folder(folder) else { continue };
+            search.compare(&opened, &root.path.join(folder), DEPTH_MAX);
+        }
+    }
+    let names = files.iter().filter_map(|stat| search.found.get(&stat.identity));
+    names.flatten().cloned().collect()
 }
 
-impl Links {
-    /// Returns all names of `files` in the scanned folders below the roots, including the names
-    /// under which they were found.
-    pub(super) fn names(&mut self, files: &[Stat], roots: &[Watched]) -> Vec<PathBuf> {
-        let is_known = |stat: &&Stat| {
-            self.known.get(&stat.identity).is_some_and(|(changed, _)| *changed == stat.changed)
-        };
-        if !files.iter().all(|stat| is_known(&stat)) {
-            self.search(files, roots);
-        }
-        let names = files.iter().filter_map(|stat| self.known.get(&stat.identity));
-        names.flat_map(|(_, paths)| paths.iter().cloned()).collect()
-    }
+/// Files that are searched for, and their names so far.
+struct Search {
+    inodes: HashSet<u64>,
+    found: HashMap<Identity, Vec<PathBuf>>,
+}
 
-    fn search(&mut self, files: &[Stat], roots: &[Watched]) {
-        self.known = files.iter().map(|stat| (stat.identity, (stat.changed, Vec::new()))).collect();
-        let inodes: HashSet<u64> = files.iter().map(|stat| stat.identity.inode).collect();
-        for watched in roots {
-            for folder in watched.scan.folders() {
-                let Ok(opened) = watched.root.open_folder(folder) else { continue };
-                let Ok((listed, _)) = place::list(&opened, ENTRIES_MAX) else { continue };
-                for entry in listed {
-                    if entry.kind != PlaceKind::File || !inodes.contains(&entry.inode) {
-                        continue;
-                    }
-                    let Ok(stat) = Stat::at(&opened, Path::new(&entry.name)) else { continue };
-                    if let Some((_, names)) = self.known.get_mut(&stat.identity) {
-                        names.push(watched.root.path.join(folder).join(entry.name));
-                    }
+impl Search {
+    /// Compares the entries of the folder `opened`, whose path is `path`, and of the folders up to
+    /// `depth` levels below it.
+    fn compare(&mut self, opened: &OwnedFd, path: &Path, depth: usize) {
+        let Ok((listed, _)) = place::list(opened, ENTRIES_MAX) else { return };
+        for entry in listed {
+            let name = Path::new(&entry.name);
+            if entry.kind == PlaceKind::File && self.inodes.contains(&entry.inode) {
+                let stat = Stat::at(opened, name).ok();
+                if let Some(names) = stat.and_then(|stat| self.found.get_mut(&stat.identity)) {
+                    names.push(path.join(name));
                 }
+            } else if entry.kind == PlaceKind::Folder
+                && depth > 0
+                && let Ok(below) = openat(opened, name, FOLDER, Mode::empty())
+            {
+                self.compare(&below, &path.join(name), depth - 1);
             }
         }
     }

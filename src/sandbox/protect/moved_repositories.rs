@@ -16,11 +16,11 @@ use nix::fcntl::openat;
 use nix::sys::stat::Mode;
 use posse_base::protected;
 
-use crate::protect::check::failed;
 use crate::protect::place::{self, FOLDER, Identity, PlaceKind, Root, Stat};
-use crate::protect::scan::Sort;
+use crate::protect::sort::Sort;
 use crate::protect::{
     Baseline, BaselineItem, Finding, GuardState, ProtectAction, ProtectedChange, ProtectedPath,
+    failed,
 };
 
 /// Maximum number of entries that are read in temporary folders to find moved repositories.

@@ -10,7 +10,8 @@ use std::time::SystemTime;
 use posse_base::protected;
 
 use crate::protect::place::{self, Identity, Root, Stat};
-use crate::protect::scan::{SETTLED, Sort};
+use crate::protect::scan::SETTLED;
+use crate::protect::sort::Sort;
 use crate::protect::{Baseline, BaselineItem, GuardState, ProtectedPath, Watched};
 
 /// Work trees that commands of the session created, and the protected files left in them.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use posse_base::protected::{self, Class};
 
 use crate::protect::references::{self, GitRepository};
-use crate::protect::scan::{ProtectedItem, Sort};
+use crate::protect::sort::{ProtectedItem, Sort};
 use crate::protect::state::State;
 use crate::protect::{Baseline, GuardState, ProtectedPath};
 

@@ -20,8 +20,10 @@ use posse_base::protected::{self, Class};
 use posse_base::secrets::{self, files::SecretFiles};
 
 use crate::protect::folder_watch::FolderWatch;
+use crate::protect::git_folder::{self, ForeignNames, GitPart};
 use crate::protect::known_secrets::KnownSecrets;
 use crate::protect::place::{self, Identity, Listed, PlaceKind, Root, Stat};
+use crate::protect::sort::{ProtectedItem, Sort};
 
 /// Minimum age of a folder's last change for its time stamp to be reliable: file system clocks are
 /// coarse.
@@ -30,9 +32,9 @@ pub(super) const SETTLED: Duration = Duration::from_millis(20);
 /// Maximum number of passes in which a scan searches for new link targets, before its last pass.
 const LINK_ROUNDS_MAX: usize = 3;
 
-/// Number of scanned folders from which further ones are watched for changes; for fewer, examining
-/// them each time is cheap.
-const UNWATCHED_MAX: usize = 1000;
+/// Number of scanned folders from which further ones are watched for changes. Examining fewer each
+/// time is cheap.
+const UNWATCHED_MAX: usize = 16;
 
 /// Number of folders between checks of the time limit.
 const FOLDERS_PER_LOOK: usize = 32;
@@ -73,13 +75,11 @@ enum FolderRole {
     /// Folder of third-party or generated files, such as `node_modules` or `target`, or a folder
     /// below one (see `is_vendored` in `src/base/protected.rs`).
     Vendored,
-    /// Folder below a `.git`, other than `info` of a repository.
-    Inside,
-    /// Folder `info` of a repository.
-    Info,
-    /// Folder with the state of an interrupted rebase or cherry-pick, in a repository that is not
-    /// below a `.git`. Like an ordinary folder otherwise.
-    Progress,
+    /// Folder below a `.git`, and the names that are foreign in it, or in a repository that it is.
+    Inside(GitPart, ForeignNames),
+    /// Folder with a meaning for git in a repository that is not below a `.git`, such as `info`. Like
+    /// an ordinary folder otherwise.
+    Bare(GitPart, ForeignNames),
     /// Folder that is protected as a whole. It is scanned for secrets only.
     Held,
     /// `.git`, in any notation that a file system treats as equal, such as `GIT~1`.
@@ -96,44 +96,6 @@ enum NameScope {
     Here,
     /// They count in the folder and in all folders below it.
     Below,
-}
-
-/// Kind of a protected name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sort {
-    /// Name that is protected as a whole, with the reason.
-    Name(Class),
-    /// Folder that git uses, or will use, as a repository: only some of its content is protected.
-    Repository,
-    /// File or link called `.git`, which refers to a repository.
-    Pointer,
-    /// Folder `hooks` of a repository.
-    Hooks,
-    /// Folder `remotes` or `branches` of a repository: files of an old format that name addresses.
-    Remotes,
-    /// File `config` or `config.worktree` of a repository.
-    Settings,
-    /// File `info/attributes` of a repository, or `info` itself if it is a link.
-    Attributes,
-    /// `git-rebase-todo`: the steps of an interrupted rebase, some of which run commands.
-    Todo,
-    /// File with the merge strategy of an interrupted rebase or cherry-pick, or with the number of a
-    /// step: some strategies run a program, and the prompt of a shell may run what it shows.
-    Strategy,
-    /// `index` or `sharedindex.*` of a repository: the paths that git writes.
-    Index,
-    /// Link in a repository in place of a file or folder of git, which leads to another one.
-    InnerLink,
-    /// `commondir` of a repository, which refers to the folder of its settings.
-    Common,
-}
-
-/// Protected name found by the scan.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ProtectedItem {
-    /// Path below the root.
-    pub(super) path: Arc<Path>,
-    pub(super) sort: Sort,
 }
 
 /// Content of a folder as of its last reading.
@@ -337,9 +299,22 @@ impl Scan {
         folders.find(|(_, folder)| folder.identity == identity).map(|(name, _)| Path::new(name))
     }
 
-    /// Paths of all folders that the last scan found, below the root.
-    pub(super) fn folders(&self) -> impl Iterator<Item = &Path> {
-        self.folders.keys().map(Path::new)
+    /// Paths, below the root, of the folders that may contain one of the files `inodes`, as of the last
+    /// scan: those that list one of these inode numbers.
+    pub(super) fn folders_with(&self, inodes: &HashSet<u64>) -> impl Iterator<Item = &Path> {
+        let folders = self.folders.iter();
+        let with =
+            folders.filter(|(_, folder)| folder.inodes.iter().any(|inode| inodes.contains(inode)));
+        with.map(|(path, _)| Path::new(path))
+    }
+
+    /// Paths, below the root, of protected names that the scan does not enter if they are folders,
+    /// such as `hooks`.
+    pub(super) fn not_entered(&self) -> impl Iterator<Item = &Path> {
+        let items = self.folders.values().flat_map(|folder| &folder.items);
+        let is_entered =
+            |sort| matches!(sort, Sort::Name(_) | Sort::Repository | Sort::Pointer | Sort::Index);
+        items.filter(move |item| !is_entered(item.sort)).map(|item| &*item.path)
     }
 
     /// Scans `root` and the folders below it, breadth first, until all are visited or a limit of
@@ -703,6 +678,13 @@ fn classify_content(
     let class_of_root = if is_root { protected::class_of_folder(root) } else { None };
     let is_repository = folder.role == FolderRole::Git || looks_like_repository(&listed);
     folder.is_repository = is_repository;
+    let foreign = match folder.role {
+        FolderRole::Git => ForeignNames::AllOthers,
+        FolderRole::Inside(_, foreign) => foreign,
+        _ if is_repository && is_whole_repository(&listed) => ForeignNames::OtherFiles,
+        _ => ForeignNames::Dangerous,
+    };
+    let repository = is_repository.then_some(foreign);
     let mut named = String::new();
     let mut inodes = Vec::with_capacity(listed.len());
     if is_repository {
@@ -711,8 +693,8 @@ fn classify_content(
     for Listed { name, kind, inode } in listed {
         let child: Arc<Path> = path.join(&name).into();
         let scope = (folder.role, folder.names);
-        let sort = classify_entry(scope, is_repository, above, &name, kind)
-            .or(class_of_root.map(Sort::Name));
+        let sort =
+            classify_entry(scope, repository, above, &name, kind).or(class_of_root.map(Sort::Name));
         if let Some(sort) = sort.filter(|sort| *sort != Sort::Repository) {
             folder.items.push(ProtectedItem { path: Arc::clone(&child), sort });
         }
@@ -722,7 +704,7 @@ fn classify_content(
             folder.links.push((Arc::clone(&child), text.into()));
         }
         // A name may be both, such as `.npmrc`: then it is hidden and protected.
-        let may_hide = matches!(sort, None | Some(Sort::Name(_)));
+        let may_hide = matches!(sort, None | Some(Sort::Name(_) | Sort::Environment));
         let visible = (is_ordinary || folder.role == FolderRole::Held) && may_hide;
         if visible && secret(above, &name, kind, &mut named) {
             folder.secrets.push(child);
@@ -735,7 +717,7 @@ fn classify_content(
             inodes.push(inode);
         }
         if kind == PlaceKind::Folder
-            && let Some((role, names)) = role_below(scope, is_repository, &name, sort)
+            && let Some((role, names)) = role_below(scope, repository, &name, sort)
         {
             folder.below.push((child, role, names));
         }
@@ -759,71 +741,108 @@ fn looks_like_repository(listed: &[Listed]) -> bool {
     protected::is_repository(|name| has(name.as_bytes()))
 }
 
+/// True if a folder with these entries has what git creates in each repository, in git's spelling,
+/// and no `.git`: then it is no folder with other files that only looks like a repository.
+fn is_whole_repository(listed: &[Listed]) -> bool {
+    let has =
+        |name: &str, kind| listed.iter().any(|entry| entry.name == name && entry.kind == kind);
+    let has_dot_git = listed.iter().any(|entry| protected::is_dot_git(entry.name.as_bytes()));
+    has("HEAD", PlaceKind::File)
+        && has("config", PlaceKind::File)
+        && has("objects", PlaceKind::Folder)
+        && has("refs", PlaceKind::Folder)
+        && !has_dot_git
+}
+
+/// Returns the kind of the entry `name` of a folder. `repository`: the names that are foreign in the
+/// folder, if it is a repository.
 fn classify_entry(
     (role, names): (FolderRole, NameScope),
-    is_repository: bool,
+    repository: Option<ForeignNames>,
     above: &OsStr,
     name: &OsStr,
     kind: PlaceKind,
 ) -> Option<Sort> {
     let folded = protected::fold(name.as_bytes());
-    if is_repository {
-        let control = match &*folded {
-            b"hooks" => Some(Sort::Hooks),
-            b"remotes" | b"branches" => Some(Sort::Remotes),
-            b"config" | b"config.worktree" => Some(Sort::Settings),
-            b"commondir" => Some(Sort::Common),
-            b"info" if kind == PlaceKind::Link => Some(Sort::Attributes),
-            b"lazygit.yml" => Some(Sort::Name(Class::Git)),
-            name if kind != PlaceKind::Link
-                && (name == b"index" || name.starts_with(b"sharedindex.")) =>
-            {
-                Some(Sort::Index)
-            }
-            _ => None,
-        };
-        if control.is_some() {
-            return control;
-        }
+    if repository.is_some()
+        && let Some(sort) = settings_of_repository(&folded, kind)
+    {
+        return Some(sort);
     }
+    let part = match role {
+        FolderRole::Inside(part, foreign) | FolderRole::Bare(part, foreign) => {
+            Some((part, foreign))
+        }
+        _ => None,
+    };
+    let is_of_git = repository.is_some()
+        || matches!(role, FolderRole::Git | FolderRole::Inside(..))
+        || part.is_some_and(|(part, _)| part != GitPart::Refs);
     // `HEAD` may be a link, in old repositories.
-    let is_of_git = is_repository
-        || matches!(
-            role,
-            FolderRole::Git | FolderRole::Info | FolderRole::Inside | FolderRole::Progress
-        );
     if is_of_git && kind == PlaceKind::Link && &*folded != b"head" {
         return Some(Sort::InnerLink);
     }
-    if role == FolderRole::Info && &*folded == b"attributes" {
+    if part.is_some_and(|(part, _)| part == GitPart::Info) && &*folded == b"attributes" {
         return Some(Sort::Attributes);
-    }
-    let is_progress =
-        |folder: &str| matches!(role, FolderRole::Inside | FolderRole::Progress) && above == folder;
-    if is_progress("rebase-merge") && name == "git-rebase-todo" {
-        return Some(Sort::Todo);
-    }
-    let is_number = |names: [&str; 2]| names.into_iter().any(|number| name == number);
-    if (is_progress("rebase-merge") && (name == "strategy" || is_number(["msgnum", "end"])))
-        || (is_progress("rebase-apply") && is_number(["next", "last"]))
-        || (is_progress("sequencer") && name == "opts")
-    {
-        return Some(Sort::Strategy);
     }
     if role == FolderRole::Held {
         return None;
     }
+    let top = repository.map(|foreign| (GitPart::Top, foreign));
+    let mut places = [part, top].into_iter().flatten();
+    let of_git = places.find_map(|(part, foreign)| {
+        git_folder::sort_of(part, foreign, name.as_bytes(), &folded, kind)
+    });
+    if of_git.is_some_and(|sort| sort != Sort::Foreign) {
+        return of_git;
+    }
+    named_sort((role, names), above, name, &folded, kind).or(of_git)
+}
+
+/// Returns the kind of a name that steers git in every repository.
+fn settings_of_repository(folded: &[u8], kind: PlaceKind) -> Option<Sort> {
+    match folded {
+        b"hooks" => Some(Sort::Hooks),
+        b"remotes" | b"branches" => Some(Sort::Remotes),
+        b"config" | b"config.worktree" => Some(Sort::Settings),
+        b"commondir" => Some(Sort::Common),
+        b"info" if kind == PlaceKind::Link => Some(Sort::Attributes),
+        b"lazygit.yml" => Some(Sort::Name(Class::Git)),
+        name if kind != PlaceKind::Link
+            && (name == b"index" || name.starts_with(b"sharedindex.")) =>
+        {
+            Some(Sort::Index)
+        }
+        _ => None,
+    }
+}
+
+/// Returns the kind of a name that programs other than git read, or of a repository.
+fn named_sort(
+    (role, names): (FolderRole, NameScope),
+    above: &OsStr,
+    name: &OsStr,
+    folded: &[u8],
+    kind: PlaceKind,
+) -> Option<Sort> {
     let mut class = protected::class_of(above.as_bytes(), name.as_bytes());
     if kind == PlaceKind::Link {
         // A name in the folder that it leads to would become a protected one.
-        class = class.or_else(|| protected::names_in(&folded).next().map(|(_, class)| class));
+        class = class.or_else(|| protected::names_in(folded).next().map(|(_, class)| class));
     }
-    let class = class?;
+    if kind != PlaceKind::Folder && folded == b".venv" {
+        // A file contains the name of the environment that some shells activate.
+        class = Some(Class::Start);
+    }
+    let Some(class) = class else {
+        let is_read = names == NameScope::Below && kind != PlaceKind::Folder;
+        return (is_read && protected::is_environment_file(folded)).then_some(Sort::Environment);
+    };
     let is_dot_git = protected::is_dot_git(name.as_bytes());
     match (class, role) {
         (Class::Git, _) if is_dot_git && kind == PlaceKind::Folder => Some(Sort::Repository),
         (Class::Git, _) if is_dot_git => Some(Sort::Pointer),
-        (Class::Authority, FolderRole::Vendored) if is_own(&folded) => Some(Sort::Name(class)),
+        (Class::Authority, FolderRole::Vendored) if is_own(folded) => Some(Sort::Name(class)),
         _ if names != NameScope::Nowhere => Some(Sort::Name(class)),
         _ => None,
     }
@@ -835,18 +854,21 @@ fn is_own(folded: &[u8]) -> bool {
 }
 
 /// Returns the role of the folder `name` in a parent of this `role`, and the scope of protected
-/// names in it. `sort`: kind of `name` if it is protected. `None`: it is not scanned.
+/// names in it. `repository`: as for [`classify_entry`]; `sort`: kind of `name` if it is protected.
+/// `None`: it is not scanned.
 fn role_below(
     (role, names): (FolderRole, NameScope),
-    is_repository: bool,
+    repository: Option<ForeignNames>,
     name: &OsStr,
     sort: Option<Sort>,
 ) -> Option<(FolderRole, NameScope)> {
     match sort {
         Some(Sort::Repository) => return Some((FolderRole::Git, NameScope::Here)),
-        Some(Sort::Name(_)) => return Some((FolderRole::Held, NameScope::Nowhere)),
+        Some(Sort::Name(_) | Sort::Foreign | Sort::Volatile) => {
+            return Some((FolderRole::Held, NameScope::Nowhere));
+        }
+        Some(Sort::Interrupted) | None => {}
         Some(_) => return None,
-        None => {}
     }
     let folded = protected::fold(name.as_bytes());
     let names = match names {
@@ -855,16 +877,26 @@ fn role_below(
         NameScope::Here | NameScope::Nowhere => NameScope::Nowhere,
         NameScope::Below => NameScope::Below,
     };
-    let is_inside = matches!(role, FolderRole::Inside | FolderRole::Git | FolderRole::Info);
-    match &*folded {
-        b"info" if is_repository => return Some((FolderRole::Info, names)),
-        _ if is_inside => return Some((FolderRole::Inside, names)),
-        b"rebase-merge" | b"rebase-apply" | b"sequencer" if is_repository => {
-            return Some((FolderRole::Progress, names));
+    match (role, repository) {
+        (FolderRole::Git | FolderRole::Inside(..), Some(foreign)) => {
+            let part = git_folder::part_of(&folded);
+            let has_repositories = matches!(&*folded, b"modules" | b"worktrees");
+            let is_judged = part != GitPart::Open || has_repositories;
+            let foreign = if is_judged { foreign } else { ForeignNames::Dangerous };
+            return Some((FolderRole::Inside(part, foreign), names));
+        }
+        (FolderRole::Inside(GitPart::Open, foreign), None) => {
+            return Some((FolderRole::Inside(GitPart::Open, foreign), names));
+        }
+        (FolderRole::Git | FolderRole::Inside(..), None) => {
+            return Some((FolderRole::Inside(GitPart::Open, ForeignNames::Dangerous), names));
+        }
+        (_, Some(foreign)) if git_folder::part_of(&folded) != GitPart::Open => {
+            return Some((FolderRole::Bare(git_folder::part_of(&folded), foreign), names));
         }
         _ => {}
     }
-    let role = if role == FolderRole::Progress { FolderRole::Plain } else { role };
+    let role = if matches!(role, FolderRole::Bare(..)) { FolderRole::Plain } else { role };
     match role {
         FolderRole::Plain if protected::is_vendored(name.as_bytes()) => {
             Some((FolderRole::Vendored, NameScope::Nowhere))

@@ -6,13 +6,14 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
 use nix::fcntl::openat;
 use nix::sys::stat::Mode;
 use nix::unistd::symlinkat;
 
+use crate::protect::packed_refs;
 use crate::protect::place::{self, FOLDER, Identity, PlaceKind, Stat};
 use crate::protect::scan::is_timestamp_final;
 
@@ -59,9 +60,10 @@ pub(super) enum State {
 }
 
 impl State {
-    /// True if both have equal content. Permissions count for files, not for folders. Files of
-    /// which one has no stored bytes are equal if identity, time of change and size are. Pipes,
-    /// sockets, devices and what cannot be read are equal if identity and kind are.
+    /// True if this earlier state and the later one have equal content. Permissions count for files,
+    /// not for folders. Files of which one has no stored bytes are equal if identity, time of change
+    /// and size are. A file with a new hard link is another one: programs may write it under that
+    /// name. Pipes, sockets, devices and what cannot be read are equal if identity and kind are.
     pub(super) fn is_same(&self, other: &State) -> bool {
         match (self, other) {
             (State::File { stat: a, copy: first }, State::File { stat: b, copy: second }) => {
@@ -70,7 +72,7 @@ impl State {
                     (Some(first), Some(second)) => first == second,
                     _ => a.identity == b.identity && a.changed == b.changed && a.size == b.size,
                 };
-                same_bits && same_bytes
+                same_bits && same_bytes && !is_linked_anew(a, b)
             }
             (State::Link { target: first }, State::Link { target: second }) => first == second,
             (State::Folder { entries: first, .. }, State::Folder { entries: second, .. }) => {
@@ -83,6 +85,27 @@ impl State {
             }
             (State::Other { stat: a }, State::Other { stat: b }) => {
                 a.identity == b.identity && a.kind == b.kind
+            }
+            _ => false,
+        }
+    }
+
+    /// True if it is or contains a file with several hard links, whose content can change under
+    /// another name.
+    pub(super) fn has_links(&self) -> bool {
+        match self {
+            State::File { stat, .. } => stat.links > 1,
+            State::Folder { entries, .. } => entries.values().any(State::has_links),
+            State::LargeFolder { .. } => true,
+            State::Link { .. } | State::Other { .. } => false,
+        }
+    }
+
+    /// True if this is a file that got another hard link since the earlier state `before`.
+    pub(super) fn is_linked_since(&self, before: &State) -> bool {
+        match (before, self) {
+            (State::File { stat: old, .. }, State::File { stat: new, .. }) => {
+                is_linked_anew(old, new)
             }
             _ => false,
         }
@@ -131,6 +154,12 @@ impl State {
             State::LargeFolder { .. } | State::Other { .. } => false,
         }
     }
+}
+
+/// True if a file got another hard link, or one of several may have been replaced by another.
+fn is_linked_anew(old: &Stat, new: &Stat) -> bool {
+    let is_same_file = old.identity == new.identity && old.changed == new.changed;
+    new.links > 1 && !(is_same_file && new.links <= old.links)
 }
 
 /// Reads states, and caches the bytes of unchanged files.
@@ -284,32 +313,59 @@ impl FileStateReader {
         digest
     }
 
+    /// Returns the lines of `packed-refs` with references that replace objects, from the cache if the
+    /// file is unchanged. `None` if the file is too large or cannot be read.
+    pub(super) fn replacements(
+        &mut self,
+        folder: &OwnedFd,
+        name: &Path,
+        stat: Stat,
+    ) -> Option<Arc<[u8]>> {
+        let bytes_max = packed_refs::BYTES_MAX;
+        if let Some(known) = self.cached(stat) {
+            return Some(known);
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let bytes = place::read(folder, name, bytes_max).ok().flatten()?;
+        Some(self.store(stat, now, packed_refs::replacements(&bytes).into()))
+    }
+
+    /// Returns the stored bytes of a file, if the file is unchanged.
+    fn cached(&mut self, stat: Stat) -> Option<Arc<[u8]>> {
+        let known = self.copies.get_mut(&stat.identity)?;
+        let is_same = known.changed == stat.changed && known.size == stat.size;
+        known.round = if is_same { self.round } else { known.round };
+        is_same.then(|| Arc::clone(&known.bytes))
+    }
+
+    /// Stores the bytes of a file that was read after `now`, unless a later change might not alter its
+    /// time.
+    fn store(&mut self, stat: Stat, now: Duration, bytes: Arc<[u8]>) -> Arc<[u8]> {
+        if is_timestamp_final(stat.changed, now) {
+            self.bytes += bytes.len();
+            let (changed, size, round) = (stat.changed, stat.size, self.round);
+            let copied = Copied { changed, size, bytes: Arc::clone(&bytes), round };
+            if let Some(old) = self.copies.insert(stat.identity, copied) {
+                self.bytes -= old.bytes.len();
+            }
+        }
+        bytes
+    }
+
     /// Returns the bytes of a file, from the cache if the file is unchanged. `None` if the file is
     /// too large or cannot be read, or if too many bytes are stored already.
     fn copy(&mut self, folder: &OwnedFd, name: &Path, stat: Stat) -> Option<Arc<[u8]>> {
-        let round = self.round;
         if !self.reads_again
-            && let Some(known) = self.copies.get_mut(&stat.identity)
-            && known.changed == stat.changed
-            && known.size == stat.size
+            && let Some(known) = self.cached(stat)
         {
-            known.round = round;
-            return Some(Arc::clone(&known.bytes));
+            return Some(known);
         }
         if stat.size > FILE_BYTES_MAX || self.bytes > ALL_BYTES_MAX {
             return None;
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let bytes: Arc<[u8]> = place::read(folder, name, FILE_BYTES_MAX).ok().flatten()?.into();
-        if is_timestamp_final(stat.changed, now) {
-            self.bytes += bytes.len();
-            let (changed, size) = (stat.changed, stat.size);
-            let copied = Copied { changed, size, bytes: Arc::clone(&bytes), round };
-            if let Some(old) = self.copies.insert(stat.identity, copied) {
-                self.bytes -= old.bytes.len();
-            }
-        }
-        Some(bytes)
+        Some(self.store(stat, now, bytes))
     }
 }
 

@@ -10,6 +10,7 @@ use nix::errno::Errno;
 use posse_base::secrets;
 
 use crate::protect::known_secrets::nearest_accessible;
+use crate::protect::links;
 use crate::protect::place::{self, Identity, PlaceKind, Root, Stat};
 use crate::protect::{GuardState, HiddenPaths, Protection, Watched};
 
@@ -108,7 +109,7 @@ impl Protection {
             }
         }
         hidden.extend(self.secret_files.targets());
-        hidden.extend(inner.links.names(&linked, &inner.roots));
+        hidden.extend(links::names(&linked, &inner.roots));
         if is_complete {
             hidden.extend(self.search_missing(&inner.roots, &seen));
         }

@@ -12,6 +12,7 @@ use super::place::Root;
 use super::scan::Scan;
 use super::*;
 
+mod git_folder;
 mod hidden_places;
 mod large_folders;
 mod moved_names;

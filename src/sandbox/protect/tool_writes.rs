@@ -15,7 +15,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use posse_base::protected::{self, Class};
 
 use crate::protect::place::{Identity, PlaceKind, Stat};
-use crate::protect::scan::{ProtectedItem, Sort};
+use crate::protect::sort::{ProtectedItem, Sort};
 use crate::protect::state::{self, State};
 use crate::protect::{Baseline, BaselineItem, GuardState, ProtectedPath, depends_on_parent};
 

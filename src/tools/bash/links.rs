@@ -31,6 +31,16 @@ pub fn resolve(paths: &[CommandPath]) -> Vec<PathLink> {
     links
 }
 
+/// Those of `paths` that are files or symbolic links by now, the root folder, and folders whose path
+/// ends with `/.`.
+pub fn existing(paths: impl IntoIterator<Item = String>) -> Vec<String> {
+    let exists = |path: &String| {
+        let found = Path::new(path).symlink_metadata();
+        found.is_ok_and(|data| !data.is_dir() || path == "/" || path.ends_with("/."))
+    };
+    paths.into_iter().filter(exists).collect()
+}
+
 /// Adds `path` with its target to `links` if it leads through a symbolic link. The target is `None`
 /// if the link leads nowhere or cannot be read.
 fn add(path: &Path, links: &mut Vec<PathLink>) {

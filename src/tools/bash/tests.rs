@@ -28,7 +28,10 @@ fn dry_run_names_the_exact_command() {
     assert_eq!(action.detail, "echo \u{1b}[1m\ncargo test");
     let cwd = desk.path("work").canonicalize().unwrap().join("sub").display().to_string();
     let command = action.detail.clone();
-    assert_eq!(action.operations, [Operation::Execute { command, cwd, links: Vec::new() }]);
+    assert_eq!(
+        action.operations,
+        [Operation::Execute { command, cwd, links: Vec::new(), replaces: Vec::new() }]
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::path::{Component, Path};
 use posse_base::protected;
 
 /// Names, in lower case, by which git recognises a repository or which control git in it.
-const CONTROLLING: [&str; 13] = [
+const CONTROLLING: [&str; 18] = [
     "head",
     "objects",
     "refs",
@@ -21,6 +21,11 @@ const CONTROLLING: [&str; 13] = [
     "rebase-merge",
     "rebase-apply",
     "sequencer",
+    "packed-refs",
+    "merge_autostash",
+    "merge_rr",
+    "rr-cache",
+    "svn",
 ];
 
 /// Returns the outermost folder above the file `relative` that is a git repository which this file

@@ -16,10 +16,10 @@ use super::{Root, entry};
 
 /// Flags that open a folder only for access to names below it.
 #[cfg(target_os = "linux")]
-pub(crate) const FOLDER: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
+pub const FOLDER: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
 /// Flags that open a folder only for access to names below it.
 #[cfg(not(target_os = "linux"))]
-pub(crate) const FOLDER: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
+pub const FOLDER: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
 
 /// Maximum number of symbolic links that are followed for one path, as in kernels.
 const LINKS_MAX: u32 = 40;
@@ -99,7 +99,7 @@ fn restore_spelling(roots: &[Root], mut place: ResolvedPath) -> ResolvedPath {
 
 /// Opens `path` beneath the folder `root`; an empty path is `root` itself. A symbolic link in any
 /// component is the error `ELOOP`.
-pub(crate) fn open_beneath(root: &OwnedFd, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
+pub fn open_beneath(root: &OwnedFd, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlag::O_CLOEXEC;
     #[cfg(target_os = "linux")]
     {

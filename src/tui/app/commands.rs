@@ -3,6 +3,7 @@
 
 use posse_actors::event::ContextUse;
 use posse_base::failure::Exit;
+use posse_frontend::RewindExtent;
 use posse_frontend::clipboard;
 use posse_frontend::commands::{
     Choice, Command, CommandContext, Page, ReportRequest, SessionQuery, SessionSwitch,
@@ -63,6 +64,8 @@ impl CommandContext for AppCommand<'_> {
         match choice {
             Choice::Setting(what) => self.push(Effect::Choose(what)),
             Choice::StoredSession => self.push(Effect::ListSessions),
+            Choice::RewindPoint => self.push(Effect::ListRewindPoints),
+            Choice::RewindExtent(number) => self.app.choose_rewind_extent(number),
             Choice::QueuedMessage => self.app.open_queue(),
         }
     }
@@ -77,6 +80,10 @@ impl CommandContext for AppCommand<'_> {
 
     fn undo(&mut self) {
         self.echo().effects.push(Effect::Undo);
+    }
+
+    fn rewind(&mut self, prompt: usize, extent: RewindExtent) {
+        self.app.rewind(prompt, extent);
     }
 
     fn withdraw(&mut self, number: &str) {

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use crossterm::event::KeyEvent;
 use posse_actors::conversation::MessageId;
-use posse_frontend::Selectable;
 use posse_frontend::commands::SessionSwitch;
+use posse_frontend::{RewindExtent, Selectable, rewind_extents};
 
 use crate::app::{App, Effect};
 use crate::selector::{Selector, SelectorEntry, SelectorKind, SelectorOutcome, in_one_line};
@@ -42,6 +42,14 @@ impl App {
             SelectorKind::Name(what) => {
                 self.view.push_user_input(format!("/{} {value}", what.word()));
                 SessionSwitch::With(what, value)
+            }
+            SelectorKind::Rewind => {
+                let number = value.parse().unwrap_or_default();
+                return self.choose_rewind_extent(number);
+            }
+            SelectorKind::RewindExtent(number) => {
+                let Some(extent) = RewindExtent::named(&value) else { return };
+                return self.rewind(number, extent);
             }
             SelectorKind::Sessions | SelectorKind::Inline => {
                 self.view.push_user_input(format!("/resume {value}"));
@@ -122,6 +130,36 @@ impl App {
         let entries = others.map(entry).collect();
         let nothing = "(there is no other session here)";
         self.open_selector(SelectorKind::Sessions, "sessions here", entries, nothing);
+    }
+
+    /// Opens the selector of the prompts to which the user can return. `points`: pairs of number
+    /// and description.
+    pub(crate) fn choose_rewind_point(&mut self, points: Vec<(usize, String)>) {
+        let entry = |(number, what): (usize, String)| SelectorEntry {
+            value: number.to_string(),
+            label: format!("{number:>3}  {}", in_one_line(&what)),
+        };
+        let entries = points.into_iter().map(entry).collect();
+        let nothing = "(there is no prompt to return to)";
+        let title = "return to the state before a prompt";
+        self.open_selector(SelectorKind::Rewind, title, entries, nothing);
+    }
+
+    /// Opens the selector of what returns to the state before the prompt with this number.
+    pub(super) fn choose_rewind_extent(&mut self, number: usize) {
+        let entry = |(name, what, _): (&str, &str, RewindExtent)| SelectorEntry {
+            value: name.to_owned(),
+            label: what.to_owned(),
+        };
+        let entries = rewind_extents().map(entry).collect();
+        let title = format!("return to the state before prompt {number}");
+        self.open_selector(SelectorKind::RewindExtent(number), &title, entries, "");
+    }
+
+    /// Shows the command and starts to return to the state before a prompt.
+    pub(super) fn rewind(&mut self, number: usize, extent: RewindExtent) {
+        self.view.push_user_input(format!("/rewind {number} {}", extent.name()));
+        self.effects.push(Effect::Rewind(number, extent));
     }
 
     /// Moves the last queued message of the user back into the prompt; shows a note if there is

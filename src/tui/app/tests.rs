@@ -641,3 +641,25 @@ proptest! {
         stage.screen(rows, columns.min(80));
     }
 }
+
+#[test]
+fn escape_twice_on_an_empty_prompt_opens_rewind() {
+    let mut stage = TestScreen::new();
+    let escape = KeyEvent::from(KeyCode::Esc);
+    assert_eq!(stage.presses(escape), []);
+    assert_eq!(stage.presses(escape), [Effect::ListRewindPoints]);
+    // Too late, after another key, or with a text in the prompt.
+    assert_eq!(stage.presses(escape), []);
+    stage.later(10_000);
+    assert_eq!(stage.presses(escape), []);
+    stage.types("a");
+    assert_eq!((stage.presses(escape), stage.presses(escape)), (vec![], vec![]));
+    stage.presses(ctrl('u'));
+    assert_eq!(stage.presses(escape), []);
+    stage.app.choose_rewind_point(vec![(2, "two".to_owned()), (1, "one".to_owned())]);
+    assert!(stage.screen(80, 24).contains("  2  two"));
+    assert_eq!(stage.types("\n"), []);
+    assert!(stage.screen(80, 24).contains("return to the state before prompt 2"));
+    let expected = Effect::Rewind(2, posse_frontend::RewindExtent::Both);
+    assert_eq!(stage.types("\n"), [expected]);
+}

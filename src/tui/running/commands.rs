@@ -5,7 +5,7 @@ use posse_base::failure::{Exit, Failure};
 use posse_frontend::commands::{QueryAnswer, ReportRequest, SessionQuery, SessionSwitch};
 use posse_frontend::session_records::changes;
 use posse_frontend::{
-    BackgroundJob, LoadedSession, Selectable, SessionSelection, Task, is_default,
+    BackgroundJob, LoadedSession, Rewind, Selectable, SessionSelection, Task, is_default,
 };
 
 use crate::TuiEnvironment;
@@ -81,6 +81,8 @@ impl Tui<'_> {
                 // One budget covers the whole conversation.
                 opened.settings.accounts = before.session.accounts().await.unwrap_or_default();
             }
+            let mode = before.session.permission_mode();
+            opened.keep_permission_mode(mode, &self.app.view.status.agent);
             let reason = if same_conversation {
                 SessionEndReason::Switched
             } else {
@@ -116,6 +118,26 @@ impl Tui<'_> {
         self.app.view.note(Role::Dim, text);
         if unfinished {
             self.work(Task::Continue);
+        }
+    }
+
+    /// Switches to the copy of the session, if there is one, puts the prompt back, and restores
+    /// files.
+    async fn rewind(&mut self, Rewind { session, call, prompt }: Rewind) {
+        let keeps_conversation = session.is_none();
+        if let Some(session) = session {
+            self.resume(session, true).await;
+            if self.current.is_none() {
+                return;
+            }
+            self.app.composer.restore_text(&prompt);
+        }
+        match call {
+            Some(call) => self.call(call),
+            None if keeps_conversation => {
+                self.app.view.note(Role::Dim, "(no file was changed since)");
+            }
+            None => {}
         }
     }
 
@@ -243,6 +265,8 @@ impl Tui<'_> {
             Ok(LookupResult::Stored(stored)) => self.app.choose_session(stored),
             Ok(LookupResult::LoadedSession(ready, fork)) => self.resume(ready, fork).await,
             Ok(LookupResult::Undo(wanted)) => self.call(wanted),
+            Ok(LookupResult::RewindPoints(points)) => self.app.choose_rewind_point(points),
+            Ok(LookupResult::Rewind(rewind)) => self.rewind(rewind).await,
         }
     }
 }

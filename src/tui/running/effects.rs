@@ -56,6 +56,14 @@ impl Tui<'_> {
                     let call = self.environment.undo(&self.app.session);
                     self.look_up(READING_SESSIONS, call, LookupResult::Undo);
                 }
+                Effect::ListRewindPoints => {
+                    let points = self.environment.rewind_points(&self.app.session);
+                    self.look_up(READING_SESSIONS, points, LookupResult::RewindPoints);
+                }
+                Effect::Rewind(prompt, extent) => {
+                    let ready = self.environment.rewind(&self.app.session, prompt, extent);
+                    self.look_up(READING_SESSIONS, ready, LookupResult::Rewind);
+                }
                 Effect::Copy(text) => self.terminal.write(clipboard::sequence(&text)),
                 Effect::Redraw => self.invalidate(),
                 Effect::Suspend => self.suspend().await,

@@ -19,7 +19,7 @@ use posse_base::failure::{Exit, Failure};
 use posse_base::or_pending;
 use posse_frontend::remote_session::AttachSocket;
 use posse_frontend::session_records::Changes;
-use posse_frontend::{LoadedSession, OpenedSession};
+use posse_frontend::{LoadedSession, OpenedSession, Rewind};
 
 use crate::SetupFacts;
 use crate::app::App;
@@ -66,6 +66,10 @@ pub(super) enum LookupResult {
     LoadedSession(LoadedSession, bool),
     /// The call that reverts the last file change.
     Undo(UserCall),
+    /// Prompts to which the user can return, as pairs of number and description.
+    RewindPoints(Vec<(usize, String)>),
+    /// A prepared return to an earlier state.
+    Rewind(Rewind),
 }
 
 /// The task that runs, or that has ended and was not summarised yet.
@@ -126,6 +130,7 @@ impl CurrentSession {
         app.session = session.id().to_string();
         app.sources = sources;
         (app.view.status.agent, app.view.status.tier) = (agent, tier);
+        app.view.status.permission_mode = Some(session.permission_mode());
         app.view.status.limit = Some(context_max);
         (app.view.status.provider, app.view.status.model) = (info.profile, info.model);
         Ok(CurrentSession {

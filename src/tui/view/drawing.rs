@@ -101,6 +101,9 @@ impl View {
                 let (provider, time) = (sanitize(provider), age(now, *since));
                 add(Role::Warn, format!("⏸ {provider}: no response for {time}"));
             }
+            Some(Banner::Checkpoint { files, total }) => {
+                add(Role::Dim, format!("checkpoint: {files} of {total} files are stored"));
+            }
             None => (),
         }
         match (&self.parked, self.running) {

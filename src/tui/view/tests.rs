@@ -185,6 +185,7 @@ fn grants_appear_in_the_transcript() {
             request_id: QuestionId::new("q1"),
             by: posse_actors::event::DecisionSource::User,
             scope,
+            grants_part: false,
             grant: Some(grant),
             binding: String::new(),
             answered_by: None,
@@ -267,4 +268,13 @@ fn exit_warns_about_background_work() {
     });
     stage.types("go on\n");
     assert_eq!(stage.presses(ctrl('d')), leave);
+}
+
+#[test]
+fn progress_of_a_checkpoint_is_shown_until_it_is_stored() {
+    let mut stage = TestScreen::new();
+    stage.happens(Event::CheckpointProgress { files: 500, total: 1200 });
+    assert!(stage.screen(80, 24).contains("checkpoint: 500 of 1200 files are stored"));
+    stage.happens(Event::CheckpointProgress { files: 1200, total: 1200 });
+    assert!(!stage.screen(80, 24).contains("files are stored"));
 }

@@ -87,8 +87,12 @@ impl Tool for Noting {
 
     fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
         let text = arguments[self.key].as_str().unwrap_or_default().to_owned();
-        let operation =
-            Operation::Execute { command: text.clone(), cwd: "/".to_owned(), links: Vec::new() };
+        let operation = Operation::Execute {
+            command: text.clone(),
+            cwd: "/".to_owned(),
+            links: Vec::new(),
+            replaces: Vec::new(),
+        };
         let action = Action {
             tool: self.spec.name.clone(),
             operations: vec![operation],

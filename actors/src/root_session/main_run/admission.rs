@@ -36,6 +36,13 @@ pub(crate) struct PendingAdmission {
     _work: Option<OwnedTask>,
 }
 
+/// Title of the checkpoint of a run without a prompt.
+const CONTINUED: &str = "continued run";
+
+fn title(prompt: &Prompt) -> String {
+    text_of(&prompt.content)
+}
+
 impl State {
     /// Starts the hooks for the start of the session, if there are any. Runs wait for them, and
     /// tool calls of the user are refused meanwhile.
@@ -72,6 +79,8 @@ impl State {
     ) -> Result<PromptAdmission, SpawnErr> {
         let (outcome, receiver) = oneshot::channel();
         let id = origin.invocation_id.clone();
+        let title = prompt.as_ref().map_or_else(|| CONTINUED.to_owned(), title);
+        self.base.services.checkpoints.begin(id.clone(), title, &self.base.transcript);
         let main = MainInvocation {
             origin,
             actor: None,

@@ -62,6 +62,13 @@ impl OwnCall {
     }
 }
 
+/// Title of the checkpoint before a tool call of the user: its command, or the name of the tool.
+fn title(tool: &str, arguments: &str) -> String {
+    let arguments: Option<serde_json::Value> = serde_json::from_str(arguments).ok();
+    let command = arguments.as_ref().and_then(|arguments| arguments["command"].as_str());
+    command.map_or_else(|| tool.to_owned(), |command| format!("! {command}"))
+}
+
 impl State {
     /// Starts a tool call of the user. Refused while a run, another such call, a compaction or the
     /// hooks for the session start are in progress, and if the session accepts no work. Subagents
@@ -83,6 +90,9 @@ impl State {
             arguments,
             provider_id: None,
         };
+        let title = title(&tool, &call.arguments);
+        let id = origin.invocation_id.clone();
+        self.base.services.checkpoints.begin(id, title, &self.base.transcript);
         let (call_id, visible) = (call.id.clone(), Arc::from([tool.clone()]));
         let (id, text) = (message_id.clone(), said.clone());
         let event = Event::UserCall { call_id, tool, message_id: id, said: text };
@@ -126,6 +136,7 @@ impl State {
         self.base.queue_own_call_message(own.message_id, own.said, output.content, run);
         let ending =
             if own.stopped { Ending::Interrupted } else { Ending::Answered(String::new()) };
+        self.base.services.checkpoints.end();
         own.outcome.send(self.base.turn_outcome(ending, 0, Usage::default())).ok();
         self.close_if_idle();
     }

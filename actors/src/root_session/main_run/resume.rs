@@ -231,6 +231,7 @@ impl SessionBase {
             provider: self.provider_info.profile.clone(),
             model: self.provider_info.model.clone(),
             tier: tier.clone(),
+            permission_mode: Some(self.services.mode.current()),
             instructions: instructions.clone(),
             budget: *own_budget,
             prompt: own_prompt.clone(),

@@ -13,7 +13,7 @@ use crate::outcome::{Ending, WorkspaceChanges, WorktreeSummary};
 use crate::ports::{IsolatedWorkspace, IsolatedWorkspaces, Toolbox};
 use crate::root_session::subagents::{Child, Subagents, SubagentsMsg};
 use crate::root_session::{Msg, SessionBase, State};
-use crate::tool_call::Services;
+use crate::tool_call::{Checkpoints, Services};
 
 /// Result of reopening an isolated workspace; the outer error is a panic.
 pub(crate) type Reopened = Result<Result<IsolatedWorkspace, String>, JoinError>;
@@ -75,6 +75,8 @@ impl SubagentWorkspace {
         Arc::new(Services {
             tools: Arc::clone(tools),
             policy: Arc::clone(&place.policy),
+            // Its calls change a copy of the workspace.
+            checkpoints: Checkpoints::none(of_kind.session_id.clone()),
             cwd: place.cwd.clone(),
             ..(**of_kind).clone()
         })

@@ -277,8 +277,8 @@ async fn damage_in_a_closed_segment_is_found_by_the_fold_and_truncated_there() {
             .map(|name| fs::metadata(room.path(name)).unwrap().len())
             .sum();
         let good = room.verify().bytes;
-        // A checkpoint written when a segment was closed would skip the damage.
-        fs::remove_file(room.path("checkpoint.json")).ok();
+        // A fold cache written when a segment was closed would skip the damage.
+        fs::remove_file(room.path("fold-cache.json")).ok();
         let store = room.small_segments();
         let folded = store.replayed().unwrap();
         assert_eq!((folded.read, folded.spared), (kept, 0));

@@ -1,10 +1,10 @@
-//! Folding with and without a checkpoint gives the same result, regardless of the damage.
+//! Folding with and without a fold cache gives the same result, regardless of the damage.
 
 use posse_actors::replay::{Replayed, replay};
 
 use super::*;
 
-const CHECKPOINT: &str = "checkpoint.json";
+const FOLD_CACHE: &str = "fold-cache.json";
 
 /// Expected state: the records read one by one.
 async fn expected(room: &JournalFolder) -> Replayed {
@@ -24,16 +24,16 @@ async fn expected(room: &JournalFolder) -> Replayed {
     replay(&records, None)
 }
 
-/// A session of sixty prompts with a checkpoint after forty. `segment_bytes` decides if the
-/// checkpoint is in a closed segment.
-async fn with_checkpoint(segment_bytes: u64) -> JournalFolder {
+/// A session of sixty prompts with a fold cache after forty. `segment_bytes` decides if the
+/// fold cache is in a closed segment.
+async fn with_fold_cache(segment_bytes: u64) -> JournalFolder {
     let room = JournalFolder::new();
     for numbers in [1..=40, 41..=60] {
         let store = room.sized(segment_bytes, 1000);
         if *numbers.start() > 1 {
             let folded = store.replayed().unwrap();
             assert_eq!((folded.read, folded.spared), (40, 0));
-            assert!(room.path(CHECKPOINT).exists());
+            assert!(room.path(FOLD_CACHE).exists());
         }
         let opened = store.open().await.unwrap();
         for number in numbers {
@@ -43,18 +43,18 @@ async fn with_checkpoint(segment_bytes: u64) -> JournalFolder {
     room
 }
 
-/// Folds without writing another checkpoint.
+/// Folds without writing another fold cache.
 fn folded(room: &JournalFolder, segment_bytes: u64) -> (Folded, FileJournal) {
     let store = room.sized(segment_bytes, u64::MAX);
     (store.replayed().unwrap(), store)
 }
 
-/// Large enough that no segment is closed and no checkpoint thread starts.
+/// Large enough that no segment is closed and no fold cache thread starts.
 const ONE_SEGMENT: u64 = 1 << 20;
 
 #[tokio::test]
-async fn records_before_a_checkpoint_are_not_read() {
-    let room = with_checkpoint(ONE_SEGMENT).await;
+async fn records_before_a_fold_cache_are_not_read() {
+    let room = with_fold_cache(ONE_SEGMENT).await;
     let whole = expected(&room).await;
     let (fold, store) = folded(&room, ONE_SEGMENT);
     assert_eq!((fold.spared, fold.read, fold.repaired), (40, 20, None));
@@ -67,8 +67,8 @@ async fn records_before_a_checkpoint_are_not_read() {
 }
 
 #[tokio::test]
-async fn a_fold_that_ends_where_the_checkpoint_is_reads_nothing_again() {
-    let room = with_checkpoint(ONE_SEGMENT).await;
+async fn a_fold_that_ends_where_the_fold_cache_is_reads_nothing_again() {
+    let room = with_fold_cache(ONE_SEGMENT).await;
     let first = room.sized(ONE_SEGMENT, 1).replayed().unwrap();
     let (second, _store) = folded(&room, ONE_SEGMENT);
     assert_eq!((first.read, second.spared, second.read), (20, 60, 0));
@@ -76,31 +76,31 @@ async fn a_fold_that_ends_where_the_checkpoint_is_reads_nothing_again() {
 }
 
 #[tokio::test]
-async fn a_damaged_checkpoint_is_as_good_as_none() {
-    let room = with_checkpoint(ONE_SEGMENT).await;
+async fn a_damaged_fold_cache_is_as_good_as_none() {
+    let room = with_fold_cache(ONE_SEGMENT).await;
     let whole = expected(&room).await;
-    let good = fs::read(room.path(CHECKPOINT)).unwrap();
+    let good = fs::read(room.path(FOLD_CACHE)).unwrap();
     for at in 0..good.len() {
         let mut bytes = good.clone();
         bytes[at] ^= 1;
-        fs::write(room.path(CHECKPOINT), &bytes).unwrap();
-        assert!(crate::checkpoint::Checkpoint::read(&room.dir(), "s").is_none(), "{at}");
+        fs::write(room.path(FOLD_CACHE), &bytes).unwrap();
+        assert!(crate::fold_cache::FoldCache::read(&room.dir(), "s").is_none(), "{at}");
         if at % 500 == 0 {
-            fs::write(room.path(CHECKPOINT), &good[..at]).unwrap();
+            fs::write(room.path(FOLD_CACHE), &good[..at]).unwrap();
             let (fold, _store) = folded(&room, ONE_SEGMENT);
             assert_eq!((fold.spared, fold.read), (0, 60));
             assert_eq!(fold.replay.finish(), whole);
         }
     }
-    fs::remove_file(room.path(CHECKPOINT)).unwrap();
+    fs::remove_file(room.path(FOLD_CACHE)).unwrap();
     assert_eq!(folded(&room, ONE_SEGMENT).0.replay.finish(), whole);
-    fs::write(room.path(CHECKPOINT), &good).unwrap();
+    fs::write(room.path(FOLD_CACHE), &good).unwrap();
     assert_eq!(folded(&room, ONE_SEGMENT).0.spared, 40);
 }
 
 #[tokio::test]
-async fn a_checkpoint_of_another_journal_is_not_used() {
-    let room = with_checkpoint(ONE_SEGMENT).await;
+async fn a_fold_cache_of_another_journal_is_not_used() {
+    let room = with_fold_cache(ONE_SEGMENT).await;
     // The same session with as many, but different records.
     let other = JournalFolder::new();
     let store = other.sized(ONE_SEGMENT, u64::MAX);
@@ -113,15 +113,15 @@ async fn a_checkpoint_of_another_journal_is_not_used() {
     });
     assert!(receiver.await.unwrap());
     drop((opened, store));
-    fs::copy(room.path(CHECKPOINT), other.path(CHECKPOINT)).unwrap();
+    fs::copy(room.path(FOLD_CACHE), other.path(FOLD_CACHE)).unwrap();
     let (fold, _store) = folded(&other, ONE_SEGMENT);
     assert_eq!((fold.spared, fold.read), (0, 60));
     assert_eq!(fold.replay.finish(), expected(&other).await);
 }
 
 #[tokio::test]
-async fn a_journal_that_lost_its_end_is_folded_without_the_checkpoint() {
-    let room = with_checkpoint(ONE_SEGMENT).await;
+async fn a_journal_that_lost_its_end_is_folded_without_the_fold_cache() {
+    let room = with_fold_cache(ONE_SEGMENT).await;
     let whole = fs::read(room.path(ACTIVE)).unwrap();
     for lines in [0, 1, 39, 40, 41] {
         let length: usize =
@@ -132,7 +132,7 @@ async fn a_journal_that_lost_its_end_is_folded_without_the_checkpoint() {
         assert_eq!((fold.spared, fold.read), (spared, lines as u64 - spared), "{lines}");
         assert_eq!(fold.replay.finish().last_record, lines as u64);
     }
-    // Damage before the checkpoint in the file that is verified whole: the records after it are
+    // Damage before the fold cache in the file that is verified whole: the records after it are
     // lost.
     let mut bytes = whole.clone();
     bytes[whole.len() / 3] ^= 1;
@@ -144,7 +144,7 @@ async fn a_journal_that_lost_its_end_is_folded_without_the_checkpoint() {
 }
 
 #[tokio::test]
-async fn closing_a_segment_makes_a_checkpoint_there() {
+async fn closing_a_segment_makes_a_fold_cache_there() {
     let room = JournalFolder::new();
     let store = room.sized(2000, u64::MAX - 1);
     let opened = store.open().await.unwrap();
@@ -154,18 +154,18 @@ async fn closing_a_segment_makes_a_checkpoint_there() {
         if number % 20 != 0 {
             continue;
         }
-        // Written by another thread: wait for a checkpoint that is further on.
+        // Written by another thread: wait for a fold cache that is further on.
         let start = Instant::now();
         while start.elapsed().as_secs() < 10 {
-            let place = crate::checkpoint::Checkpoint::read(&room.dir(), "s")
-                .map_or(0, |checkpoint| checkpoint.place.record - 1);
+            let place = crate::fold_cache::FoldCache::read(&room.dir(), "s")
+                .map_or(0, |fold_cache| fold_cache.place.record - 1);
             if place > made {
                 made = place;
                 break;
             }
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
-        assert!(made > 0, "no checkpoint was made");
+        assert!(made > 0, "no fold cache was made");
     }
     drop((opened, store));
     let whole = expected(&room).await;
@@ -176,7 +176,7 @@ async fn closing_a_segment_makes_a_checkpoint_there() {
 }
 
 #[tokio::test]
-async fn a_fold_is_the_same_for_every_checkpoint_position() {
+async fn a_fold_is_the_same_for_every_fold_cache_position() {
     let whole = {
         let room = JournalFolder::written(30).await;
         expected(&room).await

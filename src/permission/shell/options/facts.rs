@@ -24,7 +24,7 @@ pub(super) static SPECS: &[Spec] = &[
         &["date"],
         Formats,
         &["-R -u --rfc-email --utc --universal --help --version -d:text --date:text -I? \
-            --iso-8601? --rfc-3339:"],
+            --iso-8601? --rfc-3339: -r:path --reference:path"],
     ),
     reads(
         &["ps"],

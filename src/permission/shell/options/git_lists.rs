@@ -36,7 +36,7 @@ pub(super) static SPECS: &[Spec] = &[
     configured(&["git", "branch", "--contains"], Versions, &[BRANCH]),
     configured(&["git", "branch", "--no-contains"], Versions, &[BRANCH]),
     configured(&["git", "branch", "--points-at"], Versions, &[BRANCH]),
-    configured(&["git", "tag"], Nothing, &[TAG]),
+    configured(&["git", "tag"], Nothing, &["-l --list", TAG]),
     configured(&["git", "tag", "--list"], Data, &[TAG]),
     configured(&["git", "tag", "-l"], Data, &[TAG]),
     configured(&["git", "tag", "--merged"], Versions, &[TAG]),

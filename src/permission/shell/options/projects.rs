@@ -55,7 +55,14 @@ pub(super) static SPECS: &[Spec] = &[
     spec(&["cargo", "build"], Nothing, &[CARGO, BUILD]),
     spec(&["cargo", "check"], Nothing, &[CARGO, BUILD]),
     spec(&["cargo", "doc"], Nothing, &[CARGO, BUILD]),
-    spec(&["cargo", "fmt"], Nothing, &["--all --check -q --quiet -v --verbose -p: --package:"]),
+    Spec {
+        after: Some(&RUSTFMT),
+        ..spec(
+            &["cargo", "fmt"],
+            Nothing,
+            &["--all --check -q --quiet -v --verbose -p: --package:"],
+        )
+    },
     confined(
         &["cargo", "tree"],
         Data,
@@ -103,7 +110,7 @@ pub(super) static SPECS: &[Spec] = &[
 // `--debug` write or delete; `--pastebin` uploads; all options of plugins that do not come with
 // pytest.
 /// Options of pytest.
-const PYTEST: &str = "\
+pub(super) const PYTEST: &str = "\
     -v -q -x -s -l -h -V --exitfirst --verbose --quiet --help --version --lf --last-failed --ff \
     --failed-first --nf --new-first --sw --stepwise --sw-skip --stepwise-skip --sw-reset \
     --stepwise-reset --cache-clear --no-header --no-summary --no-fold-skipped \
@@ -121,6 +128,10 @@ const PYTEST: &str = "\
     --junitprefix:text --log-format:text --log-date-format:text --log-cli-format:text \
     --log-cli-date-format:text --log-disable:text -p:disabled --cache-show?text";
 
+/// Options of rustfmt after `cargo fmt --`.
+static RUSTFMT: Spec =
+    spec(&[], Nothing, &["--check -l --files-with-diff -q --quiet -v --edition: --color:"]);
+
 // Left out: `--logfile` writes, `-Z` has arbitrary effects.
 /// Options of Rust's test harness.
 static HARNESS: Spec = spec(
@@ -136,26 +147,26 @@ static HARNESS: Spec = spec(
 // (`-u`, `--outputFile`, `--coverageDirectory`), leads elsewhere (`--rootDir`, `--roots`, `--dir`),
 // runs a program (`--notify`) or never ends (`--watch`).
 /// Options of JavaScript's test programs.
-static RUNNER: Spec = Spec {
+pub(super) static RUNNER: Spec = Spec {
     style: OptionSyntax::Whole,
     // A script that runs another script passes them on.
     after: Some(&RUNNER),
-    ..spec(
-        &[],
-        FILES,
-        &["--coverage --no-coverage --coverage=false --runInBand -i -b --verbose \
-            --verbose=false --silent --ci --bail? --run --passWithNoTests --colors --color \
-            --no-color --no-colors --watch=false --watchAll=false --no-watch --no-watchAll \
-            --forceExit --detectOpenHandles --detectLeaks --onlyChanged --onlyFailures --lastCommit \
-            --listTests --logHeapUsage --noStackTrace --no-cache --randomize --runTestsByPath \
-            --findRelatedTests --showSeed --errorOnDeprecated --expand --json --failFast --invert \
-            --exit --full-trace --parallel --no-parallel --check-leaks --forbid-only \
-            --forbid-pending --inline-diffs --diff --no-diff --dry-run --allowOnly \
-            --no-file-parallelism --no-isolate --no-threads --maxWorkers: -w: --maxConcurrency: \
-            --testTimeout: --timeout: --slow: --jobs: --retries: --retry: --shard:text --seed: \
-            --project: --selectProjects: --changedSince: -t:text --testNamePattern:text \
-            -g:text --grep:text --fgrep:text --testPathPattern:text --testPathPatterns:text \
-            --testPathIgnorePatterns:text --collectCoverageFrom:text --exclude:text \
-            --reporter:reporter"],
-    )
+    ..spec(&[], FILES, &[RUNNER_OPTIONS])
 };
+
+/// The options of [`RUNNER`].
+pub(super) const RUNNER_OPTIONS: &str = "\
+    --coverage --no-coverage --coverage=false --runInBand -i -b --verbose \
+    --verbose=false --silent --ci --bail? --run --passWithNoTests --colors --color \
+    --no-color --no-colors --watch=false --watchAll=false --no-watch --no-watchAll \
+    --forceExit --detectOpenHandles --detectLeaks --onlyChanged --onlyFailures --lastCommit \
+    --listTests --logHeapUsage --noStackTrace --no-cache --randomize --runTestsByPath \
+    --findRelatedTests --showSeed --errorOnDeprecated --expand --json --failFast --invert \
+    --exit --full-trace --parallel --no-parallel --check-leaks --forbid-only \
+    --forbid-pending --inline-diffs --diff --no-diff --dry-run --allowOnly \
+    --no-file-parallelism --no-isolate --no-threads --maxWorkers: -w: --maxConcurrency: \
+    --testTimeout: --timeout: --slow: --jobs: --retries: --retry: --shard:text --seed: \
+    --project: --selectProjects: --changedSince: -t:text --testNamePattern:text \
+    -g:text --grep:text --fgrep:text --testPathPattern:text --testPathPatterns:text \
+    --testPathIgnorePatterns:text --collectCoverageFrom:text --exclude:text \
+    --reporter:reporter";

@@ -33,6 +33,8 @@ pub(super) enum OptionValue {
     Lines,
     /// A file or folder of the workspace, which is read.
     Path,
+    /// A file that a build writes, in a folder for what builds write.
+    Output,
     /// A reporter of a JavaScript test program that is part of it and prints text.
     Reporter,
     /// A plugin to disable: `no:name`.
@@ -65,6 +67,7 @@ impl OptionValue {
             "format" => OptionValue::Format,
             "lines" => OptionValue::Lines,
             "path" => OptionValue::Path,
+            "output" => OptionValue::Output,
             "reporter" => OptionValue::Reporter,
             "disabled" => OptionValue::Disabled,
             "columns" => OptionValue::Columns,
@@ -102,6 +105,7 @@ impl OptionValue {
             OptionValue::Path | OptionValue::PatternFile => {
                 allow::path_text(value, PathAccess::Content, ground)
             }
+            OptionValue::Output => output(value, ground),
             OptionValue::Reporter if REPORTERS.has(value) => Ok(()),
             OptionValue::Reporter => Err(format!("the reporter {value} may be a module")),
             OptionValue::Disabled if value.starts_with("no:") => Ok(()),
@@ -123,6 +127,21 @@ fn plain(option: &str, value: &str) -> Result<(), String> {
     } else {
         Err(format!("the value of {option} may lead elsewhere"))
     }
+}
+
+/// Folders that hold what builds write.
+const BUILD_FOLDERS: Names = Names("_build bin build dist obj out target");
+
+/// Accepts a file in one of [`BUILD_FOLDERS`] of the current directory, and `/dev/null`.
+fn output(value: &str, ground: Ground<'_>) -> Result<(), String> {
+    let path = value.strip_prefix("./").unwrap_or(value);
+    let (folder, name) = path.split_once('/').unwrap_or((path, ""));
+    let is_build =
+        BUILD_FOLDERS.has(folder) && !name.is_empty() && allow::is_visible_part(path, ground);
+    if value == "/dev/null" || is_build {
+        return Ok(());
+    }
+    Err(format!("it writes {value}"))
 }
 
 /// Accepts a pattern that selects no file with secrets, or that excludes files.

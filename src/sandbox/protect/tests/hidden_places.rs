@@ -223,7 +223,8 @@ fn very_deep_folders_are_scanned() {
 
 #[test]
 fn steps_of_a_rebase_that_run_commands_are_removed() {
-    let world = ProtectedWorkspace::new();
+    let world =
+        ProtectedWorkspace::with(|root| write(root, ".git/rebase-merge/done", "pick 0 a\n"));
     let todo = ".git/rebase-merge/git-rebase-todo";
     let findings =
         world.after(|root| write(root, todo, "pick 1 a\nexec ./evil\n x ./evil\npick 2 b\n"));
@@ -434,7 +435,10 @@ fn links_in_a_git_folder_and_foreign_merge_strategies_are_moved_aside() {
         write(root, ".git/sequencer/opts", "[options]\n\tstrategy = a/x\n");
     });
     assert!(!world.exists(".git/rebase-merge") && !world.exists(".git/sequencer/opts"));
-    let world = ProtectedWorkspace::new();
+    let world = ProtectedWorkspace::with(|root| {
+        write(root, ".git/rebase-merge/done", "");
+        write(root, ".git/sequencer/todo", "");
+    });
     let findings = world.after(|root| {
         write(root, ".git/rebase-merge/strategy", "ort\n");
         write(root, ".git/sequencer/opts", "[options]\n\tsignoff = true\n\tstrategy = ort\n");

@@ -85,7 +85,10 @@ fn protected_file_that_gets_another_protected_name_is_moved_aside() {
 
 #[test]
 fn strategies_are_read_as_git_reads_them() {
-    let world = ProtectedWorkspace::new();
+    let world = ProtectedWorkspace::with(|root| {
+        write(root, ".git/rebase-merge/done", "");
+        write(root, ".git/sequencer/todo", "");
+    });
     for (file, text, is_kept) in [
         ("rebase-merge/strategy", "ort\n", true),
         ("rebase-merge/strategy", "ort", true),
@@ -151,7 +154,10 @@ fn index_with_a_path_outside_the_work_tree_is_moved_aside() {
 /// The prompt of git shows these numbers, and a shell expands what its prompt contains.
 #[test]
 fn numbers_of_steps_are_numbers() {
-    let world = ProtectedWorkspace::new();
+    let world = ProtectedWorkspace::with(|root| {
+        write(root, ".git/rebase-merge/done", "");
+        write(root, ".git/rebase-apply/info", "");
+    });
     for file in
         ["rebase-merge/msgnum", "rebase-merge/end", "rebase-apply/next", "rebase-apply/last"]
     {

@@ -1,6 +1,6 @@
-//! A checkpoint caches the folded state of all records before a position in the journal.
+//! A fold cache stores the folded state of all records before a position in the journal.
 //!
-//! `checkpoint.json` is one line in the format of the journal. Its hash continues the hash of the
+//! `fold-cache.json` is one line in the format of the journal. Its hash continues the hash of the
 //! record before its position, so it belongs to exactly one journal and record. If it is missing or
 //! does not fit, the whole journal is read.
 
@@ -22,30 +22,30 @@ use crate::scan::open_to_read;
 use crate::segments::{Mark, chain_before};
 use crate::walk::{open_segment, start_of};
 
-const NAME: &str = "checkpoint.json";
-const FRESH: &str = "checkpoint.json.new";
-/// Version of the format of the checkpoint file.
+const NAME: &str = "fold-cache.json";
+const FRESH: &str = "fold-cache.json.new";
+/// Version of the format of the fold cache file.
 const VERSION: u32 = 1;
-/// Maximum bytes of the JSON of a checkpoint, before its hash is appended. A larger one is not
+/// Maximum bytes of the JSON of a fold cache, before its hash is appended. A larger one is not
 /// written.
 const BYTES_MAX: usize = 16 << 20;
 
 /// Folded state of all records before the position `place`.
 #[derive(Debug)]
-pub(crate) struct Checkpoint {
+pub(crate) struct FoldCache {
     pub(crate) place: Mark,
     /// Ids of the last records before `place`, for the detection of duplicates.
     pub(crate) recent_ids: Vec<RecordId>,
     pub(crate) replay: Replay,
 }
 
-/// Serialised form of a checkpoint, without its hash.
+/// Serialised form of a fold cache, without its hash.
 #[derive(Serialize, Deserialize)]
-struct CheckpointLine<I, R> {
+struct FoldCacheLine<I, R> {
     v: u32,
-    /// Version of the fold. A checkpoint of another version is not used.
+    /// Version of the fold. A fold cache of another version is not used.
     fold: u32,
-    /// Version of posse that wrote the checkpoint. It must match too, because a release can change
+    /// Version of posse that wrote the fold cache. It must match too, because a release can change
     /// the fold without changing the version of the fold.
     posse: String,
     record: u64,
@@ -56,26 +56,26 @@ struct CheckpointLine<I, R> {
     state: R,
 }
 
-impl Checkpoint {
-    /// Reads the checkpoint in `dir`. `None` if it is missing or invalid, of another version of
+impl FoldCache {
+    /// Reads the fold cache in `dir`. `None` if it is missing or invalid, of another version of
     /// posse, or does not fit the journal files of session `id`.
-    pub(crate) fn read(dir: &Path, id: &str) -> Option<Checkpoint> {
-        let (CheckpointLine { posse, ids, state, .. }, place) = read_line(dir)?;
+    pub(crate) fn read(dir: &Path, id: &str) -> Option<FoldCache> {
+        let (FoldCacheLine { posse, ids, state, .. }, place) = read_line(dir)?;
         let fits = posse == env!("CARGO_PKG_VERSION") && matches(dir, id, place).unwrap_or(false);
-        fits.then_some(Checkpoint { place, recent_ids: ids, replay: state })
+        fits.then_some(FoldCache { place, recent_ids: ids, replay: state })
     }
 
-    /// Reads the accounts of cost in the checkpoint of `dir`, and the number of the first record
-    /// after the checkpoint. `None` if the checkpoint is missing, invalid, or of another version of
+    /// Reads the accounts of cost in the fold cache of `dir`, and the number of the first record
+    /// after the fold cache. `None` if the fold cache is missing, invalid, or of another version of
     /// the format or fold. The journal is not examined: it may have lost the records that the
-    /// checkpoint covers.
+    /// fold cache covers.
     pub(crate) fn last_accounts(dir: &Path) -> Option<(u64, Accounts)> {
-        let (CheckpointLine { state, .. }, place) = read_line::<Value>(dir)?;
+        let (FoldCacheLine { state, .. }, place) = read_line::<Value>(dir)?;
         let accounts = Accounts::deserialize(state.pointer("/replayed/accounts")?).ok()?;
         Some((place.record, accounts))
     }
 
-    /// Replaces the checkpoint in `dir`. Fails, and keeps the old checkpoint, if the new one
+    /// Replaces the fold cache in `dir`. Fails, and keeps the old fold cache, if the new one
     /// exceeds `BYTES_MAX` or cannot be written. The file is not synced: if it is half-written
     /// after a power cut, its hash check fails.
     pub(crate) fn write(
@@ -85,7 +85,7 @@ impl Checkpoint {
         replay: &Replay,
     ) -> io::Result<()> {
         let mut bytes = Bounded(Vec::new());
-        let line = CheckpointLine {
+        let line = FoldCacheLine {
             v: VERSION,
             fold: Replay::VERSION,
             posse: env!("CARGO_PKG_VERSION").to_owned(),
@@ -111,14 +111,14 @@ impl Checkpoint {
     }
 }
 
-/// Reads the checkpoint in `dir` and its position. `None` if it is missing, its hash is wrong, or
+/// Reads the fold cache in `dir` and its position. `None` if it is missing, its hash is wrong, or
 /// its format or fold has another version. The journal is not examined.
-fn read_line<R: DeserializeOwned>(dir: &Path) -> Option<(CheckpointLine<Vec<RecordId>, R>, Mark)> {
+fn read_line<R: DeserializeOwned>(dir: &Path) -> Option<(FoldCacheLine<Vec<RecordId>, R>, Mark)> {
     let mut bytes = Vec::new();
     let limit = (BYTES_MAX + format::SUFFIX_LEN) as u64;
     open_to_read(&dir.join(NAME)).ok()?.take(limit).read_to_end(&mut bytes).ok()?;
     let (body, claimed) = format::split(&bytes)?;
-    let line: CheckpointLine<Vec<RecordId>, R> = serde_json::from_slice(&bytes).ok()?;
+    let line: FoldCacheLine<Vec<RecordId>, R> = serde_json::from_slice(&bytes).ok()?;
     let chain = HashChain::parse(&line.chain)?;
     let fits = line.v == VERSION && line.fold == Replay::VERSION && chain.next(body) == claimed;
     let (record, segment, offset) = (line.record, line.segment, line.offset);
@@ -154,7 +154,7 @@ fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)
 }
 
-/// Buffer whose writes fail above the size limit of a checkpoint.
+/// Buffer whose writes fail above the size limit of a fold cache.
 struct Bounded(Vec<u8>);
 
 impl Write for Bounded {

@@ -1,0 +1,153 @@
+//! Checkpoints of a session: one before the first effect of each run and of each tool call of the
+//! user, and the state after their end.
+
+use std::sync::Arc;
+
+use crate::conversation::{InvocationId, SessionId};
+use crate::event::{Event, Origin};
+use crate::guarded::Guarded;
+use crate::ports::{
+    CheckpointProgress, CheckpointRequest, CheckpointStore, NoCheckpoints, PortFuture,
+};
+use crate::transcript_writer::Transcript;
+
+/// Title of the checkpoint before an effect that belongs to no run, such as that of a subagent in
+/// the background.
+const BACKGROUND: &str = "background work";
+
+/// Maximum number of states after runs that are awaited at the end of the session. Earlier ones are
+/// stored by then.
+const FINISHING_MAX: usize = 8;
+
+/// Checkpoints of a session, shared by its calls.
+#[derive(Clone)]
+pub(crate) struct Checkpoints {
+    store: Arc<dyn CheckpointStore>,
+    session_id: SessionId,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    current: Guarded<Current>,
+    /// Held while a checkpoint is taken: parallel calls wait for the same one.
+    taking: tokio::sync::Mutex<()>,
+    finishing: Guarded<Vec<PortFuture<Result<(), String>>>>,
+}
+
+/// The run or tool call of the user in progress.
+#[derive(Default)]
+struct Current {
+    /// Number of runs, calls and times between them so far.
+    number: u64,
+    /// `None` between runs.
+    run: Option<(InvocationId, String)>,
+    taken: Taken,
+}
+
+/// State of the checkpoint before the first effect.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Taken {
+    #[default]
+    Not,
+    /// Taken; without an id if no checkpoints are taken.
+    Done(Option<u64>),
+}
+
+impl Checkpoints {
+    pub(crate) fn new(store: Arc<dyn CheckpointStore>, session_id: SessionId) -> Checkpoints {
+        Checkpoints { store, session_id, shared: Arc::default() }
+    }
+
+    /// No checkpoints, for calls that do not change the workspace of the session.
+    pub(crate) fn none(session_id: SessionId) -> Checkpoints {
+        Checkpoints::new(Arc::new(NoCheckpoints), session_id)
+    }
+
+    /// A run or tool call of the user begins. Starts to store the present state beside it.
+    pub(crate) fn begin(&self, invocation: InvocationId, title: String, transcript: &Transcript) {
+        self.change(Some((invocation, title)));
+        self.store.prepare(progress(transcript));
+    }
+
+    /// The run or tool call of the user has ended. Starts to store the state that it has left, if it
+    /// had effects.
+    pub(crate) fn end(&self) {
+        self.change(None);
+    }
+
+    fn change(&self, run: Option<(InvocationId, String)>) {
+        let last = {
+            let mut current = self.shared.current.lock();
+            let next = Current { number: current.number + 1, run, taken: Taken::Not };
+            std::mem::replace(&mut *current, next)
+        };
+        if let Taken::Done(Some(id)) = last.taken {
+            let finished = self.store.finish(id);
+            let mut finishing = self.shared.finishing.lock();
+            if finishing.len() >= FINISHING_MAX {
+                drop(finishing.remove(0));
+            }
+            finishing.push(finished);
+        }
+    }
+
+    /// Takes the checkpoint before the first effect of the run or call in progress, unless it is
+    /// taken already. `Err`: reason in words; then no effect may begin.
+    pub(crate) async fn ensure(
+        &self,
+        origin: &Arc<Origin>,
+        transcript: &Transcript,
+    ) -> Result<(), String> {
+        let _alone = self.shared.taking.lock().await;
+        let (number, run) = {
+            let current = self.shared.current.lock();
+            if current.taken != Taken::Not {
+                return Ok(());
+            }
+            (current.number, current.run.clone())
+        };
+        let background = || (origin.invocation_id.clone(), BACKGROUND.to_owned());
+        let (invocation, title) = run.unwrap_or_else(background);
+        let session_id = self.session_id.clone();
+        let request = CheckpointRequest { session_id, invocation: invocation.clone(), title };
+        let taken = self.store.take(request, progress(transcript)).await?;
+        {
+            let mut current = self.shared.current.lock();
+            // A run that has ended meanwhile had no effect.
+            if current.number == number {
+                current.taken = Taken::Done(taken.as_ref().map(|taken| taken.id));
+            }
+        }
+        if let Some(taken) = taken {
+            let event = Event::CheckpointCreated {
+                checkpoint: taken.id,
+                run: invocation,
+                files: taken.files,
+                bytes: taken.bytes,
+                left_out: taken.left_out,
+            };
+            transcript.note(Some(origin), event);
+        }
+        Ok(())
+    }
+
+    /// Waits until the states after all runs are stored. Errors become warnings.
+    pub(crate) async fn settle(&self, transcript: &Transcript) {
+        self.end();
+        let finishing = std::mem::take(&mut *self.shared.finishing.lock());
+        for finished in finishing {
+            if let Err(reason) = finished.await {
+                let message = format!("the state after the last changes is not stored: {reason}");
+                transcript.note(None, Event::Warning { message });
+            }
+        }
+    }
+}
+
+fn progress(transcript: &Transcript) -> CheckpointProgress {
+    let transcript = transcript.clone();
+    Arc::new(move |files, total| {
+        transcript.note(None, Event::CheckpointProgress { files, total });
+    })
+}

@@ -1,0 +1,286 @@
+//! Records of checkpoints: one JSON file for each, in the folder `records` of the store.
+
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use posse_base::failure::printable;
+use serde::{Deserialize, Serialize};
+
+/// Maximum number of names of files that were left out for one reason.
+const NAMES_MAX: usize = 20;
+
+/// Maximum size of a record in bytes.
+const RECORD_BYTES_MAX: u64 = 1 << 20;
+
+/// Maximum number of characters of the title of a checkpoint.
+const TITLE_CHARS_MAX: usize = 200;
+
+/// Event before which a checkpoint was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", rename_all_fields = "camelCase")]
+pub enum Trigger {
+    /// The first effect after a prompt, or a call of the user.
+    Prompt,
+    /// The restoration of another checkpoint.
+    Restore {
+        /// Id of the restored checkpoint.
+        checkpoint: u64,
+    },
+}
+
+/// Files that a checkpoint does not contain, by reason. Names are paths relative to their root, at
+/// most 20 for each reason.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LeftOut {
+    /// Number of secret files.
+    pub secrets: usize,
+    /// Number of files that are larger than the limit.
+    pub large: usize,
+    /// Some of the files that are larger than the limit.
+    pub large_names: Vec<String>,
+    /// Number of files and folders that cannot be read.
+    pub unreadable: usize,
+    /// Some of the files and folders that cannot be read.
+    pub unreadable_names: Vec<String>,
+    /// Number of pipes, sockets and devices.
+    pub special: usize,
+    /// Number of files beyond the maximum number of files.
+    pub beyond_limit: usize,
+    /// Repositories whose objects are not stored, with the reason.
+    pub repositories: Vec<String>,
+}
+
+impl LeftOut {
+    pub(crate) fn large(&mut self, path: &[u8]) {
+        self.large += 1;
+        add(&mut self.large_names, path);
+    }
+
+    pub(crate) fn unreadable(&mut self, path: &[u8]) {
+        self.unreadable += 1;
+        add(&mut self.unreadable_names, path);
+    }
+
+    pub(crate) fn add(&mut self, other: LeftOut) {
+        self.secrets += other.secrets;
+        self.large += other.large;
+        self.unreadable += other.unreadable;
+        self.special += other.special;
+        self.beyond_limit += other.beyond_limit;
+        self.large_names.extend(other.large_names);
+        self.unreadable_names.extend(other.unreadable_names);
+        self.repositories.extend(other.repositories);
+    }
+
+    pub(crate) fn sort(&mut self) {
+        for names in [&mut self.large_names, &mut self.unreadable_names] {
+            names.sort();
+            names.truncate(NAMES_MAX);
+        }
+    }
+
+    /// Text for a person, such as `2 secrets, 1 file over the size limit (a.bin)`. Empty if nothing
+    /// was left out except pipes, sockets and devices.
+    pub fn describe(&self) -> String {
+        let named = |count: usize, names: &[String], one: &str, several: &str| {
+            if count == 0 {
+                return None;
+            }
+            let mut text = format!("{count} {}", if count == 1 { one } else { several });
+            if !names.is_empty() {
+                let more = if count > names.len() { ", ..." } else { "" };
+                text.extend([" (", &names.join(", "), more, ")"]);
+            }
+            Some(text)
+        };
+        let parts = [
+            named(self.secrets, &[], "secret file", "secret files"),
+            named(
+                self.large,
+                &self.large_names,
+                "file over the size limit",
+                "files over the size limit",
+            ),
+            named(self.unreadable, &self.unreadable_names, "unreadable path", "unreadable paths"),
+            named(self.beyond_limit, &[], "file beyond the limit", "files beyond the limit"),
+        ];
+        let mut parts: Vec<String> = parts.into_iter().flatten().collect();
+        parts.extend(self.repositories.iter().cloned());
+        parts.join(", ")
+    }
+}
+
+fn add(names: &mut Vec<String>, path: &[u8]) {
+    if names.len() < NAMES_MAX {
+        names.push(printable(&String::from_utf8_lossy(path)));
+    }
+}
+
+/// State of the workspace in the store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StoredState {
+    pub(crate) commit: String,
+    pub(crate) tree: String,
+}
+
+/// Root of the workspace, and its folder name in the trees of a store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StoredRoot {
+    pub(crate) path: String,
+    pub(crate) key: String,
+}
+
+/// A checkpoint: the state of the workspace at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Checkpoint {
+    /// Number of the checkpoint in its project, from 1.
+    pub id: u64,
+    /// Id of the session.
+    pub session: String,
+    /// Invocation id of the run or call before whose first effect the checkpoint was made.
+    pub invocation: String,
+    /// Event before which the checkpoint was made.
+    pub trigger: Trigger,
+    /// Beginning of the prompt, or a description of the call.
+    pub title: String,
+    /// Time in milliseconds since 1970.
+    pub taken_ms: u64,
+    /// Number of files.
+    pub files: usize,
+    /// Number of bytes of all files.
+    pub bytes: u64,
+    /// Files that the checkpoint does not contain.
+    pub left_out: LeftOut,
+    pub(crate) roots: Vec<StoredRoot>,
+    pub(crate) state: StoredState,
+    /// State after the last effect of the run. `None` until it has ended, or without effects.
+    #[serde(default)]
+    pub(crate) after: Option<StoredState>,
+}
+
+impl Checkpoint {
+    /// True if the state after the effects of the run is known.
+    pub fn is_finished(&self) -> bool {
+        self.after.is_some()
+    }
+
+    /// Folders that the checkpoint contains, the working directory first.
+    pub fn roots(&self) -> Vec<std::path::PathBuf> {
+        self.roots.iter().map(|root| root.path.clone().into()).collect()
+    }
+
+    /// True unless the state after the effects is known to be the same.
+    pub(crate) fn has_changes(&self) -> bool {
+        self.after.as_ref().is_none_or(|after| after.tree != self.state.tree)
+    }
+
+    pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
+        let (file, unfinished) = (name(folder, self.id), folder.join("unfinished"));
+        let options = || {
+            let mut options = fs::File::options();
+            options.write(true).create(true).truncate(true).mode(0o600);
+            options
+        };
+        let written = options().open(&unfinished)?;
+        serde_json::to_writer(io::BufWriter::new(written), self)?;
+        fs::rename(unfinished, file)
+    }
+
+    pub(crate) fn remove(&self, folder: &Path) -> io::Result<()> {
+        fs::remove_file(name(folder, self.id))
+    }
+}
+
+fn name(folder: &Path, id: u64) -> std::path::PathBuf {
+    folder.join(format!("{id}.json"))
+}
+
+/// The title of a checkpoint: the first line of `text` that is not empty, shortened.
+pub(crate) fn title(text: &str) -> String {
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    printable(&line.chars().take(TITLE_CHARS_MAX).collect::<String>())
+}
+
+/// Reads all records of the folder, sorted by id. Damaged ones are left out.
+pub(crate) fn read_all(folder: &Path) -> io::Result<Vec<Checkpoint>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut records = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "json") {
+            records.extend(read(&path));
+        }
+    }
+    records.sort_by_key(|record: &Checkpoint| record.id);
+    Ok(records)
+}
+
+fn read(path: &Path) -> Option<Checkpoint> {
+    let mut bytes = Vec::new();
+    fs::File::open(path).ok()?.take(RECORD_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    let record: Checkpoint = serde_json::from_slice(&bytes).ok()?;
+    let named = path.file_stem()?.to_str()?.parse() == Ok(record.id);
+    named.then_some(record)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn checkpoint(id: u64) -> Checkpoint {
+        Checkpoint {
+            id,
+            session: "s".to_owned(),
+            invocation: "i".to_owned(),
+            trigger: Trigger::Prompt,
+            title: "t".to_owned(),
+            taken_ms: 1000 * id,
+            files: 1,
+            bytes: 10,
+            left_out: LeftOut::default(),
+            roots: vec![StoredRoot { path: "/w".to_owned(), key: "k".to_owned() }],
+            state: StoredState { commit: format!("c{id}"), tree: format!("t{id}") },
+            after: None,
+        }
+    }
+
+    #[test]
+    fn records_come_back_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        for id in [10, 2, 1] {
+            checkpoint(id).write(dir.path()).unwrap();
+        }
+        fs::write(dir.path().join("3.json"), "{").unwrap();
+        fs::copy(dir.path().join("1.json"), dir.path().join("4.json")).unwrap();
+        let ids: Vec<u64> =
+            read_all(dir.path()).unwrap().into_iter().map(|record| record.id).collect();
+        assert_eq!(ids, [1, 2, 10]);
+        checkpoint(2).remove(dir.path()).unwrap();
+        assert_eq!(read_all(dir.path()).unwrap().len(), 2);
+        assert_eq!(read_all(&dir.path().join("none")).unwrap(), []);
+    }
+
+    #[test]
+    fn what_is_left_out_is_described() {
+        let mut left_out = LeftOut { secrets: 2, special: 9, ..LeftOut::default() };
+        left_out.large(b"a\x1b.bin");
+        assert_eq!(
+            left_out.describe(),
+            "2 secret files, 1 file over the size limit (a\\u{1b}.bin)"
+        );
+        for number in 0..30 {
+            left_out.large(format!("{number}").as_bytes());
+        }
+        assert_eq!((left_out.large, left_out.large_names.len()), (31, NAMES_MAX));
+        assert!(left_out.describe().contains(", ...)"));
+        assert_eq!(LeftOut::default().describe(), "");
+        assert_eq!(title("\n  first\u{1b}[2J line \nsecond"), "first\\u{1b}[2J line");
+    }
+}

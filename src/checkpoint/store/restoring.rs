@@ -1,0 +1,236 @@
+//! Restores checkpoints: computes what differs from the present state, and writes it.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use posse_actors::ports::Operation;
+use posse_base::protected::is_protected_in;
+
+use crate::cache::Snapshot;
+use crate::entry::Kind;
+use crate::plan::{ChangedFile, RestoreChoice, RestorePlan, choose};
+use crate::record::{Checkpoint, StoredState, Trigger};
+use crate::repositories::restore_objects;
+use crate::store::{Files, NewCheckpoint, Store, StoreError, ids, state_of};
+use crate::walk::{is_git_state, stamp_of};
+use crate::writer;
+
+/// Result of a restore.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Restored {
+    /// Checkpoint of the state before the restore. Restoring it takes the restore back.
+    pub undo: Checkpoint,
+    /// Files that were restored.
+    pub files: Vec<ChangedFile>,
+    /// Files that stay as they were, with the reason.
+    pub kept: Vec<(String, String)>,
+}
+
+type Last = Option<(super::CacheIdentity, Snapshot)>;
+
+impl Store {
+    /// Computes what restoring the checkpoint would change now. Changes no file.
+    pub fn plan(&self, id: u64, choice: RestoreChoice) -> Result<RestorePlan, StoreError> {
+        let _lock = self.lock()?;
+        self.plan_locked(id, choice, &mut self.last())
+    }
+
+    /// Files that differ between the checkpoint and the present state, for a list.
+    pub fn changes_since(&self, record: &Checkpoint) -> Result<Vec<ChangedFile>, StoreError> {
+        let _lock = self.lock()?;
+        let mut last = self.last();
+        let (snapshot, _) = self.update(&mut last, &Files::new(), &|_, _| {})?;
+        self.compare(&record.state, &state_of(snapshot))
+    }
+
+    /// Number of files that differ between each of the checkpoints and the present state, which is
+    /// examined once.
+    pub fn counts_since(&self, records: &[Checkpoint]) -> Result<Vec<usize>, StoreError> {
+        let _lock = self.lock()?;
+        let mut last = self.last();
+        let (snapshot, _) = self.update(&mut last, &Files::new(), &|_, _| {})?;
+        let now = state_of(snapshot);
+        let count = |record: &Checkpoint| Ok(self.compare(&record.state, &now)?.len());
+        records.iter().map(count).collect()
+    }
+
+    /// Restores the checkpoint `id`. The present state becomes a checkpoint, described by `new`.
+    /// A file that changes meanwhile stays as it is.
+    pub fn restore(
+        &self,
+        id: u64,
+        choice: RestoreChoice,
+        new: NewCheckpoint<'_>,
+    ) -> Result<Restored, StoreError> {
+        let restored = self.restore_if(id, choice, new, |_| true)?;
+        restored.ok_or(StoreError::NotFound(id))
+    }
+
+    /// Restores the checkpoint like [`Store::restore`] if `accept` accepts the plan. Otherwise
+    /// changes nothing and returns `None`.
+    pub fn restore_if(
+        &self,
+        id: u64,
+        choice: RestoreChoice,
+        new: NewCheckpoint<'_>,
+        accept: impl FnOnce(&RestorePlan) -> bool,
+    ) -> Result<Option<Restored>, StoreError> {
+        let _lock = self.lock()?;
+        let mut last = self.last();
+        let plan = self.plan_locked(id, choice, &mut last)?;
+        if !accept(&plan) {
+            return Ok(None);
+        }
+        let RestorePlan { checkpoint, files, mut kept } = plan;
+        let present = last.as_ref().map(|(_, snapshot)| snapshot.clone()).unwrap_or_default();
+        let trigger = Trigger::Restore { checkpoint: checkpoint.id };
+        let before = self.record(new, trigger, &present, checkpoint.left_out.clone())?;
+        let mut restored = self.remove_files(&files, &present, &mut kept);
+        self.write_files(&files, &present, &mut restored, &mut kept)?;
+        self.bring_back_objects(&checkpoint, &mut kept);
+        let (snapshot, _) = self.update(&mut last, &Files::new(), &|_, _| {})?;
+        let undo = Checkpoint { after: Some(state_of(snapshot)), ..before };
+        undo.write(&self.records())?;
+        restored.sort_by(|one, other| (one.root, &one.path).cmp(&(other.root, &other.path)));
+        Ok(Some(Restored { undo, files: restored, kept }))
+    }
+
+    fn plan_locked(
+        &self,
+        id: u64,
+        choice: RestoreChoice,
+        last: &mut Last,
+    ) -> Result<RestorePlan, StoreError> {
+        let checkpoint = self.get(id)?;
+        let is_here = |key: &String| self.keys.contains(key);
+        if !checkpoint.roots.iter().all(|root| is_here(&root.key)) {
+            let paths: Vec<&str> = checkpoint.roots.iter().map(|root| &*root.path).collect();
+            return Err(StoreError::OtherRoots(id, paths.join(", ")));
+        }
+        let nothing = |_, _| {};
+        let (snapshot, _) = self.update(last, &Files::new(), &nothing)?;
+        let mut files = self.compare(&state_of(snapshot), &checkpoint.state)?;
+        // Files that an ignore file names by now are there, and their content must not be lost.
+        let hidden = files.iter().filter(|file| file.before.is_none() && self.is_there(file));
+        let hidden: Files = ids(&hidden.cloned().collect::<Vec<_>>());
+        let mut snapshot = snapshot;
+        if !hidden.is_empty() {
+            snapshot = self.update(last, &hidden, &nothing)?.0;
+            files = self.compare(&state_of(snapshot), &checkpoint.state)?;
+        }
+        let is_unsaved = |(root, path): &&(usize, Vec<u8>)| snapshot.entry(*root, path).is_none();
+        let unsaved: Files = hidden.iter().filter(is_unsaved).cloned().collect();
+        // Files of roots that the checkpoint does not know stay as they are.
+        files.retain(|file| {
+            let key = &self.keys[file.root];
+            checkpoint.roots.iter().any(|root| root.key == *key)
+        });
+        let now = state_of(snapshot);
+        let users = self.changed_by_user(&now)?;
+        let (files, kept) = choose(files, &users, &unsaved, choice, |file| self.is_protected(file));
+        Ok(RestorePlan { checkpoint, files, kept })
+    }
+
+    /// Files that differ from the state after the last effect of posse. Empty if that state is not
+    /// known, because the last run has not ended.
+    fn changed_by_user(&self, now: &StoredState) -> Result<Files, StoreError> {
+        let records = self.list()?;
+        let is_ours =
+            |record: &&Checkpoint| record.roots.iter().any(|root| self.keys.contains(&root.key));
+        let last = records.iter().rfind(is_ours).and_then(|record| record.after.as_ref());
+        last.map_or(Ok(Files::new()), |last| Ok(ids(&self.compare(last, now)?)))
+    }
+
+    /// True if a restore may not write the file: it is one that starts programs, instructs agents or
+    /// controls a repository, apart from the stored state of repositories.
+    fn is_protected(&self, file: &ChangedFile) -> bool {
+        if is_git_state(&file.path) {
+            return false;
+        }
+        let Some(root) = self.workspace.roots().nth(file.root) else { return true };
+        let Ok(path) = std::str::from_utf8(&file.path) else {
+            return is_protected_in(root, &String::from_utf8_lossy(&file.path));
+        };
+        let located = root.join(path);
+        let located = located.to_str().and_then(|path| self.workspace.locate(path).ok());
+        let operation = located.map(|located| located.write());
+        let controls = matches!(operation, Some(Operation::Write { repository: Some(_), .. }));
+        controls || is_protected_in(root, path)
+    }
+
+    fn is_there(&self, file: &ChangedFile) -> bool {
+        let root = self.workspace.root_directory(file.root);
+        root.is_some_and(|root| stamp_of(root, path_of(file)).is_some())
+    }
+
+    /// Removes the files that the checkpoint does not contain, and those that stand in the way of a
+    /// folder. Returns the removed files.
+    fn remove_files(
+        &self,
+        files: &[ChangedFile],
+        present: &Snapshot,
+        kept: &mut Vec<(String, String)>,
+    ) -> Vec<ChangedFile> {
+        let mut removed = Vec::new();
+        for file in files.iter().filter(|file| file.after.is_none()) {
+            let entry = present.entry(file.root, &file.path);
+            let root = self.workspace.root_directory(file.root);
+            let Some((entry, root)) = entry.zip(root) else { continue };
+            match writer::remove(root, path_of(file), &entry.stamp) {
+                Ok(()) => removed.push(file.clone()),
+                Err(error) => kept.push((file.name(), error.to_string())),
+            }
+        }
+        removed
+    }
+
+    fn write_files(
+        &self,
+        files: &[ChangedFile],
+        present: &Snapshot,
+        restored: &mut Vec<ChangedFile>,
+        kept: &mut Vec<(String, String)>,
+    ) -> Result<(), StoreError> {
+        let written: Vec<(&ChangedFile, Kind, &str)> = files
+            .iter()
+            .filter_map(|file| file.after.as_ref().map(|(kind, id)| (file, *kind, &**id)))
+            .collect();
+        let objects: Vec<&str> = written.iter().map(|(.., id)| *id).collect();
+        self.git.contents::<StoreError>(&objects, |at, content| {
+            let (file, kind, _) = written[at];
+            let Some(root) = self.workspace.root_directory(file.root) else { return Ok(()) };
+            let known = present.entry(file.root, &file.path).map(|entry| entry.stamp);
+            match writer::write(root, path_of(file), kind, &content, known.as_ref()) {
+                Ok(()) => restored.push(file.clone()),
+                Err(error) if crate::git::is_full(&error) => return Err(StoreError::Full),
+                Err(error) => kept.push((file.name(), error.to_string())),
+            }
+            Ok(())
+        })
+    }
+
+    /// Brings back lost objects of the repositories whose refs the checkpoint contains.
+    fn bring_back_objects(&self, checkpoint: &Checkpoint, kept: &mut Vec<(String, String)>) {
+        let heads = match self.git.diff("", &checkpoint.state.tree) {
+            Ok(files) => files,
+            Err(error) => return kept.push((".git/objects".to_owned(), error.to_string())),
+        };
+        for file in heads {
+            let Some(root) = self.keys.iter().position(|key| *key == file.root) else { continue };
+            let path = PathBuf::from(std::ffi::OsStr::from_bytes(&file.path));
+            let Some(folder) = path.parent().filter(|_| path.ends_with("HEAD")) else { continue };
+            if !is_git_state(&file.path) || path.components().any(|name| name.as_os_str() == "refs")
+            {
+                continue;
+            }
+            let Some(directory) = self.workspace.root_directory(root) else { continue };
+            if let Err(error) = restore_objects(directory, folder, &self.copies(root, folder)) {
+                kept.push((folder.join("objects").display().to_string(), error.to_string()));
+            }
+        }
+    }
+}
+
+fn path_of(file: &ChangedFile) -> &Path {
+    Path::new(std::ffi::OsStr::from_bytes(&file.path))
+}

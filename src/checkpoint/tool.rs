@@ -1,0 +1,265 @@
+//! The tool `restore_checkpoint`, with which the user restores files in a session.
+//!
+//! No agent sees it: front ends start it as a call of the user, so a restore is judged, asked about
+//! and recorded like every other effect.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use posse_actors::event::Event;
+use posse_actors::ports::{
+    Access, Action, CallContext, Operation, PermittedCall, PortFuture, Prepared, RunContext,
+    SideEffect, Tool, ToolAnnotations, ToolError, ToolOutput, ToolSpec,
+};
+use posse_base::failure::printable;
+use posse_base::hex::sha256;
+use posse_base::protected::is_protected_in;
+use posse_base::threads;
+use serde_json::{Value, json};
+
+use crate::plan::{ChangeKind, ChangedFile, RestoreChoice, RestorePlan};
+use crate::store::{NewCheckpoint, Restored, Store, StoreError};
+use crate::walk::is_git_state;
+
+/// Name of the tool.
+pub const NAME: &str = "restore_checkpoint";
+
+/// Maximum number of files that a text names.
+const NAMES_MAX: usize = 100;
+
+/// Opens the store of a session, once.
+pub type OpenStore = Arc<dyn Fn() -> Result<Arc<Store>, StoreError> + Send + Sync>;
+
+/// The tool `restore_checkpoint`.
+pub struct RestoreTool {
+    spec: ToolSpec,
+    store: OpenStore,
+}
+
+impl RestoreTool {
+    /// Creates the tool for the store that `store` opens.
+    pub fn new(store: OpenStore) -> RestoreTool {
+        let spec = ToolSpec {
+            name: NAME.to_owned(),
+            description: "Restores the files of a checkpoint.".to_owned(),
+            parameters: json!({
+                "type": "object",
+                "properties": {
+                    "checkpoint": { "type": "integer", "minimum": 1 },
+                    "keepMine": { "type": "boolean" },
+                },
+                "required": ["checkpoint"],
+                "additionalProperties": false,
+            }),
+            side_effect: SideEffect::Workspace,
+            source: "builtin".to_owned(),
+            annotations: ToolAnnotations::new(Access::Write),
+        };
+        RestoreTool { spec, store }
+    }
+}
+
+/// Arguments of a call that restores the checkpoint `id`, as JSON text.
+pub fn arguments(id: u64, choice: RestoreChoice) -> String {
+    json!({ "checkpoint": id, "keepMine": choice == RestoreChoice::KeepUsers }).to_string()
+}
+
+/// Prepared restore.
+struct WantedRestore {
+    id: u64,
+    choice: RestoreChoice,
+}
+
+impl Tool for RestoreTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn takes_checkpoint(&self) -> bool {
+        true
+    }
+
+    fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
+        let store = Arc::clone(&self.store);
+        let id = arguments["checkpoint"].as_u64().unwrap_or_default();
+        let keeps = arguments["keepMine"].as_bool().unwrap_or_default();
+        let choice = if keeps { RestoreChoice::KeepUsers } else { RestoreChoice::All };
+        Box::pin(async move {
+            let planned = threads::run(move || {
+                let store = store()?;
+                let plan = store.plan(id, choice)?;
+                Ok((operations(&store, &plan), plan))
+            });
+            let planned = planned.await.unwrap_or_else(|_| Err(bug()));
+            let (operations, plan) = planned.map_err(|error| explain(&error))?;
+            if plan.files.is_empty() {
+                let what = format!("no file differs from checkpoint {id}{}", kept(&plan.kept));
+                return Err(ToolError::new("UND001", what));
+            }
+            let digest = digest(&plan);
+            let action = Action {
+                tool: NAME.to_owned(),
+                operations,
+                summary: summary(&plan),
+                detail: detail(&plan),
+                digest,
+            };
+            Ok(Prepared { action, payload: Box::new(WantedRestore { id, choice }) })
+        })
+    }
+
+    fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
+        let store = Arc::clone(&self.store);
+        let digest_permitted = call.action().digest.clone();
+        let Ok(wanted) = call.into_payload().downcast::<WantedRestore>() else {
+            return Box::pin(async { ToolOutput::error("The call was prepared by another tool.") });
+        };
+        let WantedRestore { id, choice } = *wanted;
+        Box::pin(async move {
+            let (session, invocation) =
+                (context.call.session_id.clone(), context.call.origin.invocation_id.clone());
+            let restored = threads::run(move || {
+                let store = store()?;
+                let title = format!("restore of checkpoint {id}");
+                let new = NewCheckpoint {
+                    session: session.as_str(),
+                    invocation: invocation.as_str(),
+                    title: &title,
+                };
+                store.restore_if(id, choice, new, |plan| digest(plan) == digest_permitted)
+            });
+            let restored = match restored.await.unwrap_or_else(|_| Err(bug())) {
+                Ok(Some(restored)) => restored,
+                Ok(None) => {
+                    return ToolOutput::error(
+                        "Files changed after the restore was prepared. Nothing was restored; look \
+                         at the changes, and restore again.",
+                    );
+                }
+                Err(error) => return ToolOutput::error(explain(&error).to_string()),
+            };
+            let event = Event::CheckpointRestored {
+                checkpoint: id,
+                undo: restored.undo.id,
+                files: restored.files.len(),
+                kept: restored.kept.len(),
+            };
+            context.facts.send(event).await.ok();
+            output(id, &restored)
+        })
+    }
+}
+
+fn bug() -> StoreError {
+    StoreError::Git("restoring failed with a bug in posse".to_owned())
+}
+
+fn explain(error: &StoreError) -> ToolError {
+    let code = match error {
+        StoreError::NotFound(_) | StoreError::OtherRoots(..) => "CKP002",
+        _ => "CKP003",
+    };
+    ToolError::new(code, error.to_string())
+}
+
+/// Writes of the plan, for the policy. Without the state of repositories, such as `HEAD` and the
+/// index: the policy protects these from writes of any content, and a restore brings back what was
+/// there.
+fn operations(store: &Store, plan: &RestorePlan) -> Vec<Operation> {
+    let written = plan.files.iter().filter(|file| !is_git_state(&file.path));
+    let operations = written.filter_map(|file| {
+        let root = store.root(file.root)?;
+        let relative = file.name();
+        // Protected files are only removed, which plants nothing.
+        (!is_protected_in(root, &relative)).then(|| Operation::Write {
+            path: root.join(&relative).display().to_string(),
+            relative,
+            root: root.display().to_string(),
+            repository: None,
+        })
+    });
+    operations.collect()
+}
+
+fn digest(plan: &RestorePlan) -> String {
+    sha256(format!("{NAME}\n{}\n{:?}", plan.checkpoint.id, plan.files).as_bytes())
+}
+
+fn summary(plan: &RestorePlan) -> String {
+    let users = plan.of_user().count();
+    let mut text =
+        format!("restore {} of checkpoint {}", count(plan.files.len()), plan.checkpoint.id);
+    if users > 0 {
+        write!(text, ", {users} of them changed by you since").ok();
+    }
+    if let Some((first, _)) = plan.kept.first() {
+        write!(text, "; not restored: {}", printable(first)).ok();
+        if plan.kept.len() > 1 {
+            write!(text, " and {}", count(plan.kept.len() - 1)).ok();
+        }
+    }
+    text
+}
+
+fn count(files: usize) -> String {
+    if files == 1 { "1 file".to_owned() } else { format!("{files} files") }
+}
+
+/// Lines about each file, those that the user has changed first.
+fn detail(plan: &RestorePlan) -> String {
+    let others = plan.files.iter().filter(|file| !file.is_users);
+    let mut text = format!("before: {}\n", printable(&plan.checkpoint.title));
+    for file in plan.of_user().chain(others).take(NAMES_MAX) {
+        let users = if file.is_users { "  (you changed it since)" } else { "" };
+        writeln!(text, "{} {}{users}", verb(file), printable(&file.name())).ok();
+    }
+    if plan.files.len() > NAMES_MAX {
+        writeln!(text, "and {}", count(plan.files.len() - NAMES_MAX)).ok();
+    }
+    text.push_str(&kept_lines(&plan.kept));
+    text
+}
+
+/// Word for what a restore does with a file.
+pub fn verb(file: &ChangedFile) -> &'static str {
+    match file.kind {
+        ChangeKind::Created => "create",
+        ChangeKind::Modified => "change",
+        ChangeKind::Removed => "remove",
+    }
+}
+
+fn kept(kept: &[(String, String)]) -> String {
+    if kept.is_empty() { String::new() } else { format!("\n{}", kept_lines(kept)) }
+}
+
+fn kept_lines(kept: &[(String, String)]) -> String {
+    let lines = kept.iter().take(NAMES_MAX).map(|(name, reason)| {
+        format!("not restored: {}: {}\n", printable(name), printable(reason))
+    });
+    lines.collect()
+}
+
+fn output(id: u64, restored: &Restored) -> ToolOutput {
+    let names = restored.files.iter().take(NAMES_MAX);
+    let names: Vec<String> =
+        names.map(|file| format!("{} {}", verb(file), printable(&file.name()))).collect();
+    let text = format!(
+        "restored {} of checkpoint {id}: {}{}\ncheckpoint {} has the state before",
+        count(restored.files.len()),
+        names.join(", "),
+        kept(&restored.kept).trim_end(),
+        restored.undo.id
+    );
+    let metadata = json!({
+        "checkpoint": id, "undo": restored.undo.id,
+        "files": restored.files.len(), "kept": restored.kept.len(),
+    });
+    ToolOutput::text(text).with_metadata(metadata)
+}
+
+impl std::fmt::Debug for RestoreTool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RestoreTool").finish_non_exhaustive()
+    }
+}

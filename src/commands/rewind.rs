@@ -1,0 +1,245 @@
+//! `/rewind`: lists the prompts of a session with the files that changed since, and prepares the
+//! return to the state before one of them.
+
+use std::path::Path;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use posse_actors::conversation::text_of;
+use posse_actors::event::{Event, StoredRecord};
+use posse_actors::root_session::UserCall;
+
+use crate::checkpoint::{Checkpoint, RestoreChoice, Store, tool};
+use crate::commands::checkpoint_store;
+use crate::config::{Dirs, Settings};
+use crate::failure::{ErrorCode, Exit, Failure, printable};
+use crate::tools::workspace::Workspace;
+
+/// Maximum number of prompts in a list.
+const PROMPTS_MAX: usize = 200;
+
+/// Maximum number of characters of a prompt in a list.
+const TEXT_CHARS_MAX: usize = 120;
+
+/// A prompt of the user in a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RewindPoint {
+    /// Number of the prompt in the session, from 1.
+    pub(super) number: usize,
+    /// Number of the record before which the conversation is cut.
+    pub(super) record: u64,
+    /// Time in milliseconds since 1970.
+    ts: u64,
+    /// Text of the prompt.
+    pub(super) text: String,
+    /// First checkpoint after the prompt, which has the files as they were before its first effect.
+    /// `None`: posse has changed no file since.
+    pub(super) checkpoint: Option<u64>,
+}
+
+/// All prompts of the session, in order.
+pub(super) fn points(records: &[StoredRecord]) -> Vec<RewindPoint> {
+    let mut points: Vec<RewindPoint> = Vec::new();
+    for (at, stored) in records.iter().enumerate() {
+        let checkpoint = match &stored.event {
+            Event::CheckpointCreated { checkpoint, .. } => *checkpoint,
+            // The state before the restore.
+            Event::CheckpointRestored { undo, .. } => *undo,
+            Event::UserMessage { content, message_id: None } => {
+                points.extend(point(records, at, content, points.len() + 1));
+                continue;
+            }
+            _ => continue,
+        };
+        for point in points.iter_mut().rev().take_while(|point| point.checkpoint.is_none()) {
+            point.checkpoint = Some(checkpoint);
+        }
+    }
+    points
+}
+
+fn point(
+    records: &[StoredRecord],
+    at: usize,
+    content: &[posse_actors::conversation::ContentPart],
+    number: usize,
+) -> Option<RewindPoint> {
+    let stored = &records[at];
+    let origin = stored.origin.as_ref().filter(|origin| origin.parent_invocation_id.is_none())?;
+    // Records of the same run can precede its prompt.
+    let belongs = |one: &&StoredRecord| {
+        one.origin.as_ref().is_some_and(|of| of.invocation_id == origin.invocation_id)
+    };
+    let first = records.iter().find(belongs).unwrap_or(stored);
+    let text = text_of(content);
+    let (record, ts) = (first.record, stored.ts);
+    Some(RewindPoint { number, record, ts, text, checkpoint: None })
+}
+
+/// The point with this number.
+pub(super) fn find(points: Vec<RewindPoint>, number: usize) -> Result<RewindPoint, Failure> {
+    let found = points.into_iter().find(|point| point.number == number);
+    found.ok_or_else(|| {
+        let what = format!("there is no prompt {number} in this session");
+        Failure::new(ErrorCode::CheckpointNotFound, Exit::Usage, what).fix("/rewind lists them")
+    })
+}
+
+/// Opens the store of the checkpoints of the project.
+pub(super) fn store(cwd: &Path, dirs: &Dirs, settings: &Settings) -> Result<Store, Failure> {
+    let workspace = Workspace::open(cwd, &settings.workspace_roots)?;
+    checkpoint_store::store(&checkpoint_store::folder(cwd, dirs), workspace, &settings.checkpoints)
+}
+
+/// Rows of the list, the latest prompt first: number, and time, number of files that changed since
+/// and text. `store`: `Err` if there are no checkpoints.
+pub(super) fn rows(
+    points: Vec<RewindPoint>,
+    store: &Result<Store, Failure>,
+) -> Vec<(usize, String)> {
+    let zone = TimeZone::system();
+    let shown: Vec<RewindPoint> = points.into_iter().rev().take(PROMPTS_MAX).collect();
+    let counts = store.as_ref().ok().map(|store| counts(&shown, store));
+    let row = |(at, point): (usize, &RewindPoint)| {
+        let files = match counts.as_ref().map(|counts| counts[at]) {
+            Some(Some(1)) => "1 file".to_owned(),
+            Some(Some(count)) => format!("{count} files"),
+            Some(None) => "files unknown".to_owned(),
+            None => String::new(),
+        };
+        let text = point.text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let text: String = text.chars().take(TEXT_CHARS_MAX).collect();
+        let label = format!("{}  {files:<9}  {}", clock(point.ts, &zone), printable(&text));
+        (point.number, label)
+    };
+    shown.iter().enumerate().map(row).collect()
+}
+
+/// Number of files that changed since each prompt. `None`: its checkpoint was removed.
+fn counts(points: &[RewindPoint], store: &Store) -> Vec<Option<usize>> {
+    let stored = store.list().unwrap_or_default();
+    let wanted: Vec<Checkpoint> = stored
+        .into_iter()
+        .filter(|one| points.iter().any(|point| point.checkpoint == Some(one.id)))
+        .collect();
+    let counts = store.counts_since(&wanted).unwrap_or_default();
+    let count = |point: &RewindPoint| match point.checkpoint {
+        None => Some(0),
+        Some(id) => {
+            let at = wanted.iter().position(|one| one.id == id)?;
+            counts.get(at).copied()
+        }
+    };
+    points.iter().map(count).collect()
+}
+
+fn clock(ts: u64, zone: &TimeZone) -> String {
+    let time = i64::try_from(ts).ok().and_then(|ts| Timestamp::from_millisecond(ts).ok());
+    time.map_or_else(String::new, |time| {
+        time.to_zoned(zone.clone()).strftime("%m-%d %H:%M").to_string()
+    })
+}
+
+/// The call that restores the files as they were before the prompt. `None` if no file differs. Fails
+/// if only files differ that stay as they are.
+pub(super) fn call(
+    point: &RewindPoint,
+    store: &Store,
+    choice: RestoreChoice,
+) -> Result<Option<UserCall>, Failure> {
+    let Some(id) = point.checkpoint else { return Ok(None) };
+    let plan = store.plan(id, choice);
+    let plan = plan.map_err(|error| checkpoint_store::failure(&error, Path::new("")))?;
+    if plan.files.is_empty() && !plan.kept.is_empty() {
+        let names: Vec<String> =
+            plan.kept.iter().map(|(name, why)| format!("{}: {why}", printable(name))).collect();
+        let what = "the only files that differ stay as they are";
+        return Err(Failure::new(ErrorCode::CheckpointUnconfirmed, Exit::Failed, what)
+            .because(names.join("; "))
+            .fix(format!("/rewind {} all restores your own changes as well", point.number)));
+    }
+    Ok((!plan.files.is_empty())
+        .then(|| restore_call(id, choice, "returned the files to an earlier state")))
+}
+
+/// The call of the user that restores a checkpoint. `what` tells the model what the user did.
+pub(super) fn restore_call(id: u64, choice: RestoreChoice, what: &str) -> UserCall {
+    UserCall {
+        tool: tool::NAME.to_owned(),
+        arguments: tool::arguments(id, choice),
+        said: format!("I {what} myself. What came of it:"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use posse_actors::conversation::{ContentPart, InvocationId, MessageId, SessionId};
+    use posse_actors::event::{FORMAT_VERSION, Origin, RecordId};
+
+    use super::*;
+
+    fn stored(record: u64, run: &str, parent: Option<&str>, event: Event) -> StoredRecord {
+        let origin = Origin {
+            invocation_id: InvocationId::new(run),
+            parent_invocation_id: parent.map(InvocationId::new),
+            agent: "build".to_owned(),
+            agent_path: "build".to_owned(),
+        };
+        StoredRecord {
+            v: FORMAT_VERSION,
+            record,
+            ts: record,
+            id: RecordId { process: 1, count: 1 },
+            session_id: SessionId::new("s"),
+            origin: Some(Arc::new(origin)),
+            event,
+        }
+    }
+
+    fn said(text: &str, id: Option<&str>) -> Event {
+        let message_id = id.map(MessageId::new);
+        Event::UserMessage { content: vec![ContentPart::text(text)], message_id }
+    }
+
+    fn created(checkpoint: u64) -> Event {
+        let (run, left_out) = (InvocationId::new("r"), String::new());
+        Event::CheckpointCreated { checkpoint, run, files: 1, bytes: 1, left_out }
+    }
+
+    #[test]
+    fn prompts_have_the_checkpoint_of_the_next_effect() {
+        let warning = || Event::Warning { message: "w".to_owned() };
+        let records = [
+            stored(1, "r1", None, warning()),
+            stored(2, "r1", None, said("one", None)),
+            stored(3, "r1", None, said("steered", Some("m"))),
+            stored(4, "c", Some("r1"), said("a task of a subagent", None)),
+            stored(5, "r2", None, said("two", None)),
+            stored(6, "r2", None, created(7)),
+            stored(7, "r2", None, created(8)),
+            stored(8, "r3", None, said("three", None)),
+            stored(
+                9,
+                "r4",
+                None,
+                Event::CheckpointRestored { checkpoint: 7, undo: 9, files: 1, kept: 0 },
+            ),
+            stored(10, "r5", None, said("four", None)),
+        ];
+        let found: Vec<_> = points(&records)
+            .into_iter()
+            .map(|point| (point.number, point.record, point.text, point.checkpoint))
+            .collect();
+        let expected = [
+            (1, 1, "one".to_owned(), Some(7)),
+            (2, 5, "two".to_owned(), Some(7)),
+            (3, 8, "three".to_owned(), Some(9)),
+            (4, 10, "four".to_owned(), None),
+        ];
+        assert_eq!(found, expected);
+        assert_eq!(find(points(&records), 2).unwrap().text, "two");
+        assert_eq!(find(points(&records), 5).unwrap_err().code, ErrorCode::CheckpointNotFound);
+    }
+}

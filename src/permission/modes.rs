@@ -1,0 +1,270 @@
+//! Permission modes in the policy: the class of an action, and the verdict of the mode about it.
+//! The decision itself is [`decide`] of the kernel.
+
+use posse_actors::event::{PermissionMode, SandboxTier};
+use posse_actors::ports::{
+    Access, CommandConfinement, Confinement, Coverage, EffectClass, ModeDecision, ModeProfile,
+    NetworkAccess, Operation, PermissionQuestion, Situation, Verdict, decide,
+};
+use posse_base::failure::printable;
+
+use crate::commands::only_reads;
+use crate::shell::Judged;
+use crate::shell::allow::PlainCommand;
+use crate::shell::effects::{Hazards, hazards};
+use crate::shell::options::Reading;
+use crate::{JudgedAction, RulePolicy, SandboxMode, deny};
+
+/// Class of an action, with the reason why modes treat it with care.
+struct Classified {
+    class: EffectClass,
+    /// `None`: the class itself says it.
+    reason: Option<String>,
+}
+
+impl From<EffectClass> for Classified {
+    fn from(class: EffectClass) -> Classified {
+        Classified { class, reason: None }
+    }
+}
+
+impl RulePolicy {
+    /// Applies the permission mode to `verdict`, which rules, grants and built-in decisions gave,
+    /// with this `coverage`.
+    pub(super) fn in_mode(
+        &self,
+        case: &JudgedAction<'_>,
+        coverage: Coverage,
+        verdict: Verdict,
+    ) -> Verdict {
+        let mode = case.situation.mode;
+        let Classified { class, reason } = self.classified(case);
+        let confinement = self.command_confinement(case.situation);
+        match (decide(mode, class, coverage, confinement), verdict) {
+            (_, denied @ Verdict::Deny { .. }) => denied,
+            (ModeDecision::Allow(ModeProfile::Configured), Verdict::Allow(confinement)) => {
+                Verdict::Allow(confinement)
+            }
+            (ModeDecision::Allow(profile), _) => {
+                Verdict::Allow(self.confinement_in(profile, case.situation))
+            }
+            // Nothing can be confined to reading without a sandbox, so the question says what is.
+            (ModeDecision::Ask(ModeProfile::ReadOnly), Verdict::Ask(question))
+                if confinement == CommandConfinement::None && !case.scripts.is_empty() =>
+            {
+                Verdict::Ask(question)
+            }
+            (ModeDecision::Ask(profile), Verdict::Ask(question)) => {
+                let is_free = matches!(mode, PermissionMode::Edits | PermissionMode::Auto);
+                let reason = match reason.filter(|_| is_free && coverage == Coverage::Uncovered) {
+                    Some(reason) => format!("{reason}; {}", question.reason),
+                    None => question.reason,
+                };
+                let confinement = match profile {
+                    ModeProfile::Configured => question.confinement,
+                    profile => self.confinement_in(profile, case.situation),
+                };
+                Verdict::Ask(PermissionQuestion { reason, confinement, ..question })
+            }
+            // Nothing is asked about that has no question.
+            (ModeDecision::Ask(_), Verdict::Allow(_)) | (ModeDecision::Deny, _) => {
+                let why = denial(mode, class, confinement, reason.as_deref());
+                deny(&format!("permission mode: {mode}"), &why)
+            }
+        }
+    }
+
+    /// Restriction of `mode` on this machine, in words; `None` if it means what it says.
+    pub(super) fn restriction_of(
+        &self,
+        mode: PermissionMode,
+        tier: &SandboxTier,
+    ) -> Option<String> {
+        let confinement = self.confinement_at(tier);
+        let no_sandbox = "there is no sandbox";
+        let secrets = "commands could read the project's secret files, which the sandbox cannot \
+                       hide here";
+        let text = match (mode, confinement) {
+            (PermissionMode::Auto, CommandConfinement::None) => {
+                format!("{no_sandbox}: it means edits, and every command is asked about")
+            }
+            (PermissionMode::Edits, CommandConfinement::None) => {
+                format!("{no_sandbox}: every command is asked about")
+            }
+            (
+                PermissionMode::Auto | PermissionMode::Edits,
+                CommandConfinement::ReducedWithSecrets,
+            ) => format!("{secrets}: every command is asked about"),
+            (PermissionMode::Plan, CommandConfinement::None) => {
+                format!(
+                    "{no_sandbox}: commands that are known to read are asked about, and no other \
+                     command runs"
+                )
+            }
+            (PermissionMode::Plan, CommandConfinement::ReducedWithSecrets) => format!(
+                "{secrets}: commands that are known to read are asked about, and no other command \
+                 runs"
+            ),
+            (PermissionMode::Plan, CommandConfinement::Reduced) => {
+                "the sandbox tier is not full: only commands that are known to read run".to_owned()
+            }
+            _ => return None,
+        };
+        Some(format!("permission mode {mode}: {text}"))
+    }
+
+    /// True if the mode of `situation` allows commands that only read.
+    pub(super) fn mode_reads(&self, situation: &Situation<'_>) -> bool {
+        let confinement = self.command_confinement(situation);
+        let decision =
+            decide(situation.mode, EffectClass::ReadingCommand, Coverage::Uncovered, confinement);
+        matches!(decision, ModeDecision::Allow(_))
+    }
+
+    fn command_confinement(&self, situation: &Situation<'_>) -> CommandConfinement {
+        self.confinement_at(situation.tier)
+    }
+
+    fn confinement_at(&self, tier: &SandboxTier) -> CommandConfinement {
+        match tier {
+            _ if self.settings.sandbox == SandboxMode::Off => CommandConfinement::None,
+            SandboxTier::Full => CommandConfinement::Full,
+            SandboxTier::Reduced if self.settings.secrets_in_reach => {
+                CommandConfinement::ReducedWithSecrets
+            }
+            SandboxTier::Reduced => CommandConfinement::Reduced,
+            SandboxTier::None | SandboxTier::Unknown(_) => CommandConfinement::None,
+        }
+    }
+
+    fn confinement_in(&self, profile: ModeProfile, situation: &Situation<'_>) -> Confinement {
+        let configured = self.confinement(situation);
+        match profile {
+            ModeProfile::Configured => configured,
+            ModeProfile::Workspace => {
+                let network = if self.asks_by_domain(situation) {
+                    NetworkAccess::Domains
+                } else {
+                    NetworkAccess::Denied
+                };
+                Confinement { network, ..configured }
+            }
+            ModeProfile::ReadOnly => Confinement {
+                profile: SandboxMode::ReadOnly.name().into(),
+                writable_roots: Vec::new(),
+                network: NetworkAccess::Denied,
+            },
+        }
+    }
+
+    /// True if a command that the mode allows by itself reaches domains through the proxy, so that
+    /// a new domain is the question.
+    fn asks_by_domain(&self, situation: &Situation<'_>) -> bool {
+        situation.mode == PermissionMode::Auto
+            && self.command_confinement(situation) == CommandConfinement::Full
+            && self.confinement(situation).network == NetworkAccess::Domains
+    }
+
+    fn classified(&self, case: &JudgedAction<'_>) -> Classified {
+        if case.is_read() {
+            return EffectClass::Read.into();
+        }
+        let operations = case.action.operations.as_slice();
+        if let [Operation::Invoke { provider, .. }] = operations {
+            let is_own = *provider == self.settings.provider;
+            return if is_own { EffectClass::Agent } else { EffectClass::ForeignAgent }.into();
+        }
+        let is_file =
+            |one: &Operation| matches!(one, Operation::Read { .. } | Operation::Write { .. });
+        match case.access() {
+            Access::Write if !operations.is_empty() && operations.iter().all(is_file) => {
+                EffectClass::Edit.into()
+            }
+            Access::Process if !case.scripts.is_empty() => {
+                command_class(case, self.asks_by_domain(case.situation))
+            }
+            _ => EffectClass::Unknown.into(),
+        }
+    }
+}
+
+/// Class of the commands of an action: that of the one with the widest effects. `by_domain`: the
+/// proxy asks about the domains that they reach.
+fn command_class(case: &JudgedAction<'_>, by_domain: bool) -> Classified {
+    if only_reads(case) && case.scripts.iter().all(Judged::is_read_alike) {
+        return EffectClass::ReadingCommand.into();
+    }
+    let hazards: Vec<Hazards> =
+        case.scripts.iter().map(|script| hazards(&script.findings)).collect();
+    let sends = hazards.iter().find_map(|hazards| hazards.sends.as_ref());
+    let fetches = hazards.iter().find_map(|hazards| hazards.fetches.as_ref());
+    if let Some(program) = sends.or_else(|| fetches.filter(|_| !by_domain)) {
+        let reason = Some(format!("`{}` needs the network", printable(program)));
+        return Classified { class: EffectClass::NetworkCommand, reason };
+    }
+    if let Some(reason) = irreversible(case, &hazards) {
+        let reason = Some(format!("{}, which cannot be undone", printable(&reason)));
+        return Classified { class: EffectClass::Destruction, reason };
+    }
+    // A program that runs what the project configures must not do so where it can write.
+    let is_known = |part: &PlainCommand| part.creates || part.reading == Reading::Plain;
+    let is_plain = |script: &Judged| {
+        script.outside.is_none() && !script.parts.is_empty() && script.parts.iter().all(is_known)
+    };
+    let only_files = case.scripts.iter().all(|script| is_plain(script) && script.is_read_alike());
+    if only_files { EffectClass::FileCommand } else { EffectClass::Command }.into()
+}
+
+/// Reason why the commands destroy what cannot be restored. `None` if they are not known to.
+///
+/// A checkpoint of the workspace makes some of this reversible: the named paths that it covers are
+/// then no reason. This is the only place that has to ask it.
+fn irreversible(case: &JudgedAction<'_>, hazards: &[Hazards]) -> Option<String> {
+    let destroys = hazards.iter().find_map(|hazards| hazards.destroys.clone());
+    let replaced = case.action.operations.iter().find_map(|operation| match operation {
+        Operation::Execute { replaces, .. } => replaces.first(),
+        _ => None,
+    });
+    let replaced = || Some(format!("it would replace {}", printable(replaced?)));
+    let doubtful = || {
+        let is_doubtful = case.scripts.iter().any(|script| script.doubtful);
+        is_doubtful.then(|| "it can be read in more than one way".to_owned())
+    };
+    destroys.or_else(replaced).or_else(doubtful)
+}
+
+/// Reason of a denial for the model. It says what the model can do instead.
+fn denial(
+    mode: PermissionMode,
+    class: EffectClass,
+    confinement: CommandConfinement,
+    reason: Option<&str>,
+) -> String {
+    if mode == PermissionMode::Locked {
+        return "the permission mode is locked: only what rules and grants of the user allow runs, \
+                and nobody is asked. Work without it, or tell the user which rule is missing"
+            .to_owned();
+    }
+    let is_command = matches!(
+        class,
+        EffectClass::ReadingCommand
+            | EffectClass::FileCommand
+            | EffectClass::Command
+            | EffectClass::Destruction
+            | EffectClass::NetworkCommand
+    );
+    let why = match (is_command, confinement) {
+        (true, _) if class == EffectClass::NetworkCommand => {
+            format!("nothing has network: {}", reason.unwrap_or("it needs the network"))
+        }
+        (true, CommandConfinement::Full) => {
+            "nothing is asked, and this would need an answer".to_owned()
+        }
+        (true, _) => "without a full sandbox only commands that are known to read run".to_owned(),
+        (false, _) => "nothing is changed".to_owned(),
+    };
+    format!(
+        "the permission mode is {mode}: {why}. Read, search and describe the change; only the user \
+         can leave this mode"
+    )
+}

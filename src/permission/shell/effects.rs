@@ -1,0 +1,422 @@
+//! Effects of programs, as far as permission modes distinguish them: programs that destroy files or
+//! work of git, and programs that need the network. An unknown program is in neither group.
+
+use crate::shell::Names;
+use crate::shell::walk::{Findings, Run, base};
+use crate::shell::wrappers::SHELLS;
+
+/// Programs that delete or overwrite the content of files, whatever their options.
+const DESTROYS: Names = Names("rm unlink shred truncate srm wipe dd");
+/// Programs that reach other machines, whatever their options.
+const NETWORK: Names = Names(
+    "\
+    aria2c aws axel az bunx curl curlie dig doctl ftp gcloud gh ghcr glab hcloud heroku hg host http https \
+    kubectl helm lftp links lynx mosh nc ncat netcat netlify nmap npx nslookup oc pipx ping rclone \
+    rsh s3cmd scp sftp skopeo socat ssh svn telnet tracepath traceroute uvx vercel w3m wget whois \
+    wrangler xh apt apt-get aptitude dnf yum apk pacman brew port zypper snap flatpak",
+);
+/// Programs with the subcommands that reach other machines. An empty word: also without a
+/// subcommand.
+const NETWORK_COMMANDS: &[(&str, Names)] = &[
+    (
+        "npm",
+        Names(
+            "access add adduser audit ci deprecate dist-tag exec fund i info in init install install-ci-test install-test it create login logout org outdated owner ping profile publish search show star team token unpublish up update upgrade v view whoami x",
+        ),
+    ),
+    (
+        "pnpm",
+        Names(
+            "add audit create dlx fetch i import info install install-test it outdated publish up update upgrade view",
+        ),
+    ),
+    (
+        "yarn",
+        Names(
+            "add audit create dlx info install npm outdated publish up upgrade upgrade-interactive",
+        ),
+    ),
+    ("bun", Names("a add create i install outdated pm publish update upgrade x")),
+    ("pip", Names("download index install search wheel")),
+    ("uv", Names("add lock pip publish python run self sync tool")),
+    ("poetry", Names("add install lock publish search self show update")),
+    ("pdm", Names("add install lock publish sync update")),
+    ("pipenv", Names("install lock sync update upgrade")),
+    ("conda", Names("create install search update")),
+    (
+        "cargo",
+        Names(
+            "add binstall fetch generate-lockfile info install login logout owner package publish search update yank",
+        ),
+    ),
+    ("rustup", Names("component install self target toolchain update")),
+    ("go", Names("get install")),
+    ("gem", Names("fetch install push search update")),
+    ("bundle", Names("add install lock outdated update")),
+    ("composer", Names("create-project install outdated require search update")),
+    ("deno", Names("add install outdated publish upgrade")),
+    ("docker", Names("build buildx compose login pull push run search")),
+    ("podman", Names("build login pull push run search")),
+    ("terraform", Names("apply destroy init login plan refresh")),
+    (
+        "git",
+        Names(
+            "clone fetch fetch-pack ls-remote pull push request-pull send-email send-pack svn p4",
+        ),
+    ),
+    ("mvn", Names("deploy")),
+    ("dotnet", Names("add nuget restore tool workload")),
+];
+
+/// Programs of [`NETWORK`] that fetch: what they reach is a domain that the proxy asks about.
+const FETCHES: Names =
+    Names("aria2c axel bunx curl curlie http https links lynx npx pipx uvx w3m wget xh");
+/// Subcommands of the programs in [`NETWORK_COMMANDS`] that change something elsewhere.
+const SENDS: Names = Names(
+    "\
+    access add-user adduser apply compose deploy deprecate destroy dist-tag login logout nuget org owner \
+    p4 profile publish push refresh request-pull run send-email send-pack star svn team token unpublish \
+    yank",
+);
+
+/// Reasons why a permission mode does not allow a command by itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Hazards {
+    /// Program that changes something on other machines, or reaches them in a way of its own.
+    pub(crate) sends: Option<String>,
+    /// Program that fetches from other machines.
+    pub(crate) fetches: Option<String>,
+    /// Reason why the command destroys something.
+    pub(crate) destroys: Option<String>,
+}
+
+/// The first hazard of each kind in `findings`.
+pub(crate) fn hazards(findings: &Findings) -> Hazards {
+    let programs = || findings.runs.iter().flat_map(programs_of);
+    let network = |wanted: bool| {
+        let mut found = programs().filter(|(name, words)| needs_network(name, words));
+        let (name, _) = found.find(|(name, words)| fetches(name, words) == wanted)?;
+        Some(name.to_owned())
+    };
+    let destroys = || programs().find_map(|(name, words)| destroys(name, words));
+    // A first word from a variable may be nothing, so that the next one is the program.
+    let is_open = || {
+        let mut first = findings.runs.iter().filter_map(|run| run.words.first());
+        first.any(|word| word.contains('$'))
+            || programs().any(|(name, words)| is_unknown(name, words))
+    };
+    let unknown =
+        || is_open().then(|| "it runs programs that are known only when it runs".to_owned());
+    Hazards { sends: network(false), fetches: network(true), destroys: destroys().or_else(unknown) }
+}
+
+/// True if a program that needs the network is known to fetch only.
+fn fetches(name: &str, words: &[String]) -> bool {
+    if words.iter().any(|word| word.contains("/dev/tcp/") || word.contains("/dev/udp/")) {
+        return false;
+    }
+    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let has_subcommands = matches!(stem, "python" | "pypy")
+        || NETWORK_COMMANDS.iter().any(|(program, _)| *program == stem);
+    let mut subcommands = operands(name, words).take(2);
+    FETCHES.has(name) || (has_subcommands && !subcommands.any(|word| SENDS.has(word)))
+}
+
+/// True if the text does not show which program runs: its name, or the shell text that it executes,
+/// comes from a variable, a substitution or a glob.
+fn is_unknown(name: &str, words: &[String]) -> bool {
+    let open = |word: &str| word.contains(['$', '*', '?', '[']) && word != "[";
+    let executes = SHELLS.has(name) || Names("eval source . xargs").has(name);
+    open(name) || (executes && words.iter().any(|word| word.contains('$')))
+}
+
+/// The programs of `run`, each with the words after it.
+fn programs_of(run: &Run) -> impl Iterator<Item = (&str, &[String])> {
+    run.programs.iter().filter_map(|at| {
+        let (name, words) = run.words.get(*at..)?.split_first()?;
+        Some((base(name), words))
+    })
+}
+
+fn needs_network(name: &str, words: &[String]) -> bool {
+    if words.iter().any(|word| word.contains("/dev/tcp/") || word.contains("/dev/udp/")) {
+        return true;
+    }
+    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    if NETWORK.has(name) {
+        return true;
+    }
+    let operands = || operands(name, words);
+    match (stem, operands().next()) {
+        // A bare `yarn` installs.
+        ("yarn", None) => !words.iter().any(|word| matches!(&**word, "-v" | "--version")),
+        ("rsync", _) => words.iter().any(|word| word.contains(':')),
+        ("python" | "pypy", _) => {
+            let module = words.iter().skip_while(|word| *word != "-m").nth(1);
+            let rest = words.iter().skip_while(|word| *word != "-m").skip(2);
+            let first = rest.map(String::as_str).find(|word| !word.starts_with('-'));
+            module.is_some_and(|module| module == "pip")
+                && first.is_some_and(|first| has_command("pip", first))
+        }
+        ("git", Some("remote")) => {
+            operands().nth(1).is_some_and(|word| Names("show update prune").has(word))
+        }
+        ("git", Some("submodule")) => {
+            operands().nth(1).is_some_and(|word| Names("add update").has(word))
+        }
+        ("git", Some("lfs")) => {
+            operands().nth(1).is_some_and(|word| Names("fetch pull push clone").has(word))
+        }
+        ("git", Some("archive")) => words.iter().any(|word| word.starts_with("--remote")),
+        ("go", Some("mod")) => {
+            operands().nth(1).is_some_and(|word| Names("download tidy").has(word))
+        }
+        (stem, Some(first)) => has_command(stem, first),
+        (_, None) => false,
+    }
+}
+
+fn has_command(program: &str, command: &str) -> bool {
+    NETWORK_COMMANDS.iter().any(|(name, commands)| *name == program && commands.has(command))
+}
+
+/// Words that are neither options nor the values of options before the subcommand.
+fn operands<'w>(name: &str, words: &'w [String]) -> impl Iterator<Item = &'w str> {
+    // Options before the subcommand whose value is the next word.
+    let valued = match name {
+        "git" => Names("-C -c --git-dir --work-tree --namespace --super-prefix --config-env"),
+        "npm" | "pnpm" | "yarn" => Names("--prefix -C --dir --cwd -w --workspace --filter -F"),
+        "cargo" => Names("-C --config --color -Z --manifest-path"),
+        "docker" | "podman" => Names("-H --host -c --context --config -l --log-level"),
+        "go" => Names("-C"),
+        _ => Names(""),
+    };
+    let mut skips = false;
+    words.iter().map(String::as_str).filter(move |word| {
+        if std::mem::take(&mut skips) {
+            return false;
+        }
+        skips = valued.has(word);
+        !word.starts_with('-') && !word.starts_with('+')
+    })
+}
+
+/// Reason why a program with these words destroys something. `None` if it is not known to.
+fn destroys(name: &str, words: &[String]) -> Option<String> {
+    let has = |names: &str| words.iter().any(|word| names.split(' ').any(|name| name == word));
+    if DESTROYS.has(name) {
+        let told = has("--help --version");
+        return (!told).then(|| format!("`{name}` deletes or overwrites files"));
+    }
+    match name {
+        "find" | "gfind" if has("-delete -fprint -fprint0 -fprintf -fls") => {
+            Some("`find` deletes or overwrites files with these actions".to_owned())
+        }
+        "git" => git(words),
+        "rsync"
+            if words
+                .iter()
+                .any(|word| word.starts_with("--del") || word == "--remove-source-files") =>
+        {
+            Some("`rsync` deletes files with this option".to_owned())
+        }
+        "docker" | "podman" => {
+            let acts = Names("rm rmi prune kill");
+            let first = operands(name, words).take(2).find(|word| acts.has(word))?;
+            Some(format!("`{name} {first}` deletes containers or images"))
+        }
+        _ => None,
+    }
+}
+
+/// Reason why a command of git discards work. `None` if it is not known to.
+fn git(words: &[String]) -> Option<String> {
+    let mut operands = operands("git", words);
+    let command = operands.next()?;
+    let second = operands.next();
+    let has = |names: &str| words.iter().any(|word| names.split(' ').any(|name| name == word));
+    let letter = |letter: char| {
+        let short = |word: &&String| word.starts_with('-') && !word.starts_with("--");
+        words.iter().filter(short).any(|word| word.contains(letter))
+    };
+    let destroys = match command {
+        "reset" => has("--hard --merge --keep"),
+        "clean" => !(has("--dry-run") || letter('n')),
+        // With a file, changes in the work tree are overwritten, and the words do not tell a file
+        // from a branch.
+        "checkout" => !(letter('b') && !letter('f') && !has("--force")),
+        "switch" => has("--force --discard-changes --force-create") || letter('f') || letter('C'),
+        "restore" => !(has("--staged") || letter('S')) || has("--worktree") || letter('W'),
+        "rm" => !has("--cached --dry-run"),
+        "stash" => matches!(second, Some("drop" | "clear")),
+        "branch" | "tag" => {
+            has("--delete --force --move") || ['d', 'D', 'f', 'M', 'C'].into_iter().any(letter)
+        }
+        "reflog" => matches!(second, Some("expire" | "delete")),
+        "worktree" => matches!(second, Some("remove" | "prune")),
+        "remote" => matches!(second, Some("remove" | "rm" | "prune")),
+        "gc" | "prune" | "filter-branch" | "filter-repo" | "update-ref" | "read-tree"
+        | "checkout-index" | "replace" => true,
+        _ => false,
+    };
+    destroys.then(|| format!("`git {command}` can discard work"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shell::{reader, walk};
+
+    fn found(command: &str) -> Hazards {
+        let outline = reader::read(command);
+        hazards(&walk::walk(&outline, command, "/w", "/home/u"))
+    }
+
+    #[test]
+    fn destruction_is_recognised_behind_wrappers_and_in_nested_scripts() {
+        for command in [
+            "rm -rf dist",
+            "rm a",
+            "sudo rm a",
+            "/bin/rm a",
+            "sh -c 'rm a'",
+            "echo a | xargs rm",
+            "find . -name x -delete",
+            "find . -exec rm {} ;",
+            "find . -exec rm {} +",
+            "git reset --hard HEAD~1",
+            "git -C sub reset --hard",
+            "git clean -fd",
+            "git checkout -- a",
+            "git checkout .",
+            "git checkout main",
+            "git switch -f main",
+            "git restore a",
+            "git restore --staged --worktree a",
+            "git stash drop",
+            "git branch -D x",
+            "git rm a",
+            "truncate -s 0 a",
+            "dd if=/dev/zero of=a",
+            "make && rm a",
+            "true; (cd x && rm y)",
+            "for f in a b; do rm $f; done",
+            "$X -rf a",
+            "eval \"$X\"",
+            "rsync --delete a b",
+        ] {
+            assert!(found(command).destroys.is_some(), "{command}: {:?}", found(command));
+        }
+    }
+
+    #[test]
+    fn network_is_recognised() {
+        for command in [
+            "curl https://x.example",
+            "npm install",
+            "npm i left-pad",
+            "npm --prefix x ci",
+            "npx cowsay",
+            "yarn",
+            "yarn add x",
+            "pip install x",
+            "pip3 install x",
+            "python3 -m pip install x",
+            "cargo install x",
+            "cargo +nightly fetch",
+            "git clone https://x.example/x",
+            "git push",
+            "git push --force",
+            "git -C sub pull",
+            "git remote update",
+            "git submodule update --init",
+            "go get x",
+            "go mod tidy",
+            "ssh host",
+            "rsync a host:b",
+            "apt-get install x",
+            "docker pull x",
+            "timeout 5 curl x",
+            "sh -c 'wget x'",
+            "rm x && npm install",
+        ] {
+            let Hazards { sends, fetches, .. } = found(command);
+            assert!(sends.is_some() || fetches.is_some(), "{command}");
+        }
+    }
+
+    #[test]
+    fn fetching_is_told_from_sending() {
+        for command in [
+            "npm install x",
+            "cargo fetch",
+            "git clone https://x.example/x",
+            "git pull",
+            "git submodule update --init",
+            "curl -sS https://x.example",
+            "pip install x",
+            "go mod tidy",
+        ] {
+            assert_eq!(found(command).sends, None, "{command}");
+            assert!(found(command).fetches.is_some(), "{command}");
+        }
+        for command in [
+            "git push",
+            "git lfs push",
+            "npm publish",
+            "npm dist-tag add x",
+            "yarn npm publish",
+            "cargo publish",
+            "cargo yank",
+            "docker push x",
+            "terraform apply",
+            "ssh host",
+            "gh pr create",
+            "aws s3 ls",
+            "rsync a host:b",
+            "cat /dev/tcp/1.2.3.4/80",
+            "curl https://x.example && git push",
+        ] {
+            assert!(found(command).sends.is_some(), "{command}");
+        }
+        let both = found("rm -rf x && npm install");
+        assert!(both.destroys.is_some() && both.fetches.is_some());
+    }
+
+    #[test]
+    fn ordinary_commands_are_no_hazard() {
+        for command in [
+            "ls -la",
+            "npm test",
+            "npm run build",
+            "cargo build",
+            "cargo test --workspace",
+            "node test.js",
+            "node -e 'console.log(1)'",
+            "make",
+            "mkdir -p dist",
+            "touch a",
+            "sed -i s/a/b/ x",
+            "git add -A && git commit -m x",
+            "git status",
+            "git log --oneline -5 | cat",
+            "git diff --stat",
+            "git checkout -b x",
+            "git switch main",
+            "git stash",
+            "git reset",
+            "git clean -n",
+            "git rm --cached a",
+            "git restore --staged a",
+            "python3 x.py",
+            "python3 -m pytest",
+            "go build ./...",
+            "rsync a b",
+            "yarn --version",
+            "echo rm -rf x",
+            "grep -r curl src",
+        ] {
+            assert_eq!(found(command), Hazards::default(), "{command}");
+        }
+    }
+}

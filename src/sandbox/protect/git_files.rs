@@ -1,0 +1,244 @@
+//! Checks of single files and folders of git that a command created or changed.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use nix::errno::Errno;
+use posse_base::protected;
+
+use crate::protect::gitconfig;
+use crate::protect::index::{self, IndexPaths};
+use crate::protect::packed_refs::{self, is_replacement};
+use crate::protect::place::{self, Stat};
+use crate::protect::references;
+use crate::protect::sort::Sort;
+use crate::protect::state::State;
+use crate::protect::{
+    Baseline, BaselineItem, GuardState, ProtectAction, ProtectedChange, ProtectedPath, failed,
+    git_folder,
+};
+
+impl GuardState {
+    /// Gives a file with several hard links an inode of its own, because git writes some files in
+    /// place, such as `COMMIT_EDITMSG`, and reports it as `path`.
+    pub(super) fn separate(&mut self, folder: &OwnedFd, name: &Path, path: &Path, stat: &Stat) {
+        let bytes = place::read(folder, name, index::BYTES_MAX);
+        let written = bytes.and_then(|bytes| {
+            let bytes = bytes.ok_or(Errno::EFBIG)?;
+            place::replace_file(folder, name, &bytes, stat.mode)
+        });
+        let action = match written {
+            Ok(()) => ProtectAction::Restored(None),
+            Err(Errno::ENOENT) => return,
+            Err(errno) => failed(errno),
+        };
+        self.found(path, ProtectedChange::Linked, action);
+    }
+
+    /// Reports that a command began an operation of git in the folder `path` and left it unfinished.
+    pub(super) fn left_unfinished(&mut self, path: &Path) {
+        if !self.lifted.covers(path) {
+            self.found(path, ProtectedChange::Interrupted, ProtectAction::Left);
+        }
+    }
+
+    /// Reports a file with the commits of an interrupted operation that a command created or changed
+    /// at `key`, unless the operation is new, which is reported, too.
+    pub(super) fn check_origin(&mut self, key: &ProtectedPath, current: &BaselineItem) {
+        let Some(folder) = key.1.parent() else { return };
+        let operation: ProtectedPath = (key.0, folder.into());
+        let known = self.baseline.as_ref().and_then(|baseline| baseline.items.get(&operation));
+        if known.is_some_and(|known| Some(known.identity) == current.parent) {
+            let path = self.path(&operation);
+            self.left_unfinished(&path);
+        }
+    }
+
+    /// Takes those references out of `packed-refs` that replace objects and did not exist before,
+    /// packed or not. `lines`: the references of this kind in it; `None` if they are unknown.
+    pub(super) fn check_packed_refs(
+        &mut self,
+        key: &ProtectedPath,
+        folder: &OwnedFd,
+        name: &Path,
+        lines: Option<&[u8]>,
+    ) {
+        let path = self.path(key);
+        let known = self.baseline.clone().map(|baseline| known_replacements(&baseline, key));
+        let known = known.unwrap_or_default();
+        let is_new = |line: &[u8]| {
+            is_replacement(line) && !known.iter().any(|known| known == line.trim_ascii_end())
+        };
+        let Some(lines) = lines else {
+            let why = "it is too large to be checked, or cannot be read".to_owned();
+            let change = ProtectedChange::Replacements(Vec::new());
+            self.found(&path, change, ProtectAction::Failed(why));
+            return;
+        };
+        let new = lines.split(|byte| *byte == b'\n').filter(|line| is_new(line));
+        let removed: Vec<String> =
+            new.map(|line| String::from_utf8_lossy(line).into_owned()).collect();
+        if removed.is_empty() {
+            return;
+        }
+        let Ok(Some(bytes)) = place::read(folder, name, packed_refs::BYTES_MAX) else { return };
+        let mut kept = Vec::with_capacity(bytes.len());
+        let mut is_dropped = false;
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            // The object to which a tag leads is in the line after it.
+            is_dropped = if line.starts_with(b"^") { is_dropped } else { is_new(line) };
+            if !is_dropped {
+                kept.extend_from_slice(line);
+            }
+        }
+        self.rewrite(folder, name, &path, (&bytes, &kept), ProtectedChange::Replacements(removed));
+    }
+
+    /// True if the foreign entry at `key` may be a file of the user: it is in a folder that existed
+    /// before, and was no repository before as git creates it.
+    pub(super) fn may_be_of_the_user(&self, key: &ProtectedPath) -> bool {
+        let Some(baseline) = &self.baseline else { return false };
+        let name = key.1.file_name().unwrap_or_default().as_encoded_bytes();
+        let scan = &self.roots[key.0].scan;
+        let repository = key.1.ancestors().skip(1).find(|folder| scan.is_repository(folder));
+        let identity = repository.and_then(|folder| scan.identity(folder));
+        let is_old = identity.filter(|found| scan.existed(*found, baseline.scans[key.0]));
+        let Some(identity) = is_old else { return false };
+        if git_folder::is_dangerous(&protected::fold(name)) {
+            return false;
+        }
+        let mut before = baseline.items.iter();
+        let before =
+            before.find(|(_, item)| item.sort == Sort::Repository && item.identity == identity);
+        let Some(((at, path), _)) = before else { return true };
+        let has = |name: &str| baseline.items.contains_key(&(*at, path.join(name).into()));
+        let is_dot_git =
+            path.file_name().is_some_and(|name| protected::is_dot_git(name.as_encoded_bytes()));
+        !is_dot_git && !has("commondir") && (!has("config") || has(".git"))
+    }
+
+    /// True if a program may load the `.env` file at `key`: settings of one that does are beside it or
+    /// in a folder above it, up to the root.
+    pub(super) fn is_loaded(&self, key: &ProtectedPath) -> bool {
+        let root = &self.roots[key.0].root.path;
+        let exists = |below: &Path| {
+            let known = self
+                .baseline
+                .as_ref()
+                .is_some_and(|baseline| baseline.items.contains_key(&(key.0, below.into())));
+            known || root.join(below).symlink_metadata().is_ok()
+        };
+        let loaders = protected::ENVIRONMENT_LOADERS;
+        let mut folders = key.1.ancestors().skip(1);
+        folders.any(|folder| loaders.iter().any(|name| exists(&folder.join(name))))
+    }
+}
+
+/// The lines, without their ends, of references that replaced objects before in the repository whose
+/// `packed-refs` is at `key`, packed or not.
+fn known_replacements(baseline: &Baseline, key: &ProtectedPath) -> Vec<Vec<u8>> {
+    let state = |key: &ProtectedPath| baseline.items.get(key).and_then(|item| item.state.as_ref());
+    let mut known = Vec::new();
+    if let Some(State::File { copy: Some(lines), .. }) = state(key) {
+        let lines = lines.split(|byte| *byte == b'\n');
+        known.extend(lines.map(|line| line.trim_ascii_end().to_vec()));
+    }
+    let loose: ProtectedPath = (key.0, key.1.with_file_name("refs/replace").into());
+    if let Some(State::Folder { entries, .. }) = state(&loose) {
+        for (name, state) in entries {
+            if let State::File { copy: Some(object), .. } = state {
+                let name = name.as_os_str().as_encoded_bytes();
+                known.push([object.trim_ascii(), b" refs/replace/", name].concat());
+            }
+        }
+    }
+    known
+}
+
+/// Returns what is wrong with the paths of the index `name` in the repository `folder`. `None` if
+/// git writes nothing but files of the work tree from it.
+pub(super) fn unsafe_index(folder: &OwnedFd, name: &Path, path: &Path) -> Option<ProtectedChange> {
+    let config = references::settings_of(path.parent().unwrap_or(path));
+    let bytes = references::read(&config, gitconfig::BYTES_MAX);
+    let formats = bytes.and_then(|bytes| gitconfig::values(&bytes, "extensions", "objectformat"));
+    let name_bytes = match formats.as_deref().unwrap_or_default() {
+        [] => Some(20),
+        [format] if format == "sha1" => Some(20),
+        [format] if format == "sha256" => Some(32),
+        // git takes the last of several, and refuses another one.
+        _ => None,
+    };
+    let found = match (name_bytes, place::read(folder, name, index::BYTES_MAX)) {
+        (Some(name_bytes), Ok(Some(bytes))) => index::check(&bytes, name_bytes),
+        (_, Err(Errno::ENOENT)) => IndexPaths::Safe,
+        (None, _) | (_, Ok(None) | Err(_)) => IndexPaths::Unknown,
+    };
+    match found {
+        IndexPaths::Safe => None,
+        IndexPaths::Unsafe(path) => {
+            Some(ProtectedChange::IndexPath(String::from_utf8_lossy(&path).into_owned()))
+        }
+        IndexPaths::Unknown => Some(ProtectedChange::IndexPath(String::new())),
+    }
+}
+
+/// True if the file `name` of an interrupted operation lets git run no program: the merge strategies
+/// are those of git itself, the options of `git apply` change no other file, and the number of a
+/// step is one, because a shell may run another text in its prompt. False for a text that git may
+/// read in another way.
+pub(super) fn has_known_options(name: &[u8], bytes: &[u8]) -> bool {
+    const STRATEGIES: [&str; 6] = ["ort", "recursive", "resolve", "octopus", "ours", "subtree"];
+    if name == b"opts" {
+        return gitconfig::values(bytes, "options", "strategy")
+            .is_some_and(|names| names.iter().all(|name| STRATEGIES.contains(&name.as_str())));
+    }
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    let text = text.trim_end_matches(['\n', '\r']);
+    match name {
+        b"strategy" => STRATEGIES.contains(&text),
+        b"apply-opt" => text.trim_start().is_empty() || has_known_apply_options(text),
+        _ => text.bytes().all(|byte| byte.is_ascii_digit()),
+    }
+}
+
+/// True if the text contains only options that `git am` passes to `git apply`, each in single
+/// quotes.
+fn has_known_apply_options(text: &str) -> bool {
+    const PREFIXES: [&str; 4] = ["--whitespace=", "--exclude=", "--include=", "--directory="];
+    const WHOLE: [&str; 4] = ["--ignore-space-change", "--ignore-whitespace", "--reject", "--3way"];
+    let is_known = |option: &str| {
+        let number = option.strip_prefix("-p").or_else(|| option.strip_prefix("-C"));
+        let is_number = number.is_some_and(|number| {
+            !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+        });
+        is_number
+            || WHOLE.contains(&option)
+            || PREFIXES.iter().any(|prefix| option.starts_with(prefix))
+    };
+    text.trim_start().split(' ').all(|quoted| {
+        let option = quoted.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
+        option.is_some_and(|option| !option.contains(['\'', '\\', '\n', '\r']) && is_known(option))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_apply_that_write_other_files_are_unknown() {
+        for (text, expected) in [
+            ("", true),
+            ("\n", true),
+            (" '--whitespace=fix' '-p2'\n", true),
+            ("'-C3' '--ignore-whitespace'", true),
+            ("'--build-fake-ancestor=/home/u/.profile' '--reject'", false),
+            ("--reject", false),
+            ("'--unsafe-paths'", false),
+            ("'-p1''--unsafe-paths'", false),
+            ("'-p'", false),
+        ] {
+            assert_eq!(has_known_options(b"apply-opt", text.as_bytes()), expected, "{text:?}");
+        }
+    }
+}

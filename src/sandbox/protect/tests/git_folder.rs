@@ -1,0 +1,400 @@
+//! What commands leave in the folders of git.
+
+use std::os::unix::fs::MetadataExt;
+
+use super::*;
+
+/// An index of version 2 without entries.
+const EMPTY_INDEX: &[u8] = b"DIRC\0\0\0\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+
+#[expect(clippy::disallowed_types, reason = "git is the reader")]
+fn git(folder: &Path, arguments: &[&str]) -> bool {
+    let mut git = std::process::Command::new("git");
+    git.current_dir(folder).args(["-c", "user.name=a", "-c", "user.email=a@b"]).args(arguments);
+    git.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    git.env("HOME", folder).env("GIT_EDITOR", "true").env("GIT_CONFIG_NOSYSTEM", "1");
+    git.output().unwrap().status.success()
+}
+
+/// Workspace with a repository of real git that has the branches `main` and `side`, which conflict.
+fn conflicting() -> ProtectedWorkspace {
+    ProtectedWorkspace::with(|root| {
+        fs::remove_dir_all(root.join(".git")).unwrap();
+        fs::remove_dir_all(root.join("a")).unwrap();
+        assert!(git(root, &["init", "-q", "-b", "main"]));
+        let commit = |text: &str| {
+            write(root, "f", text);
+            assert!(git(root, &["add", "f"]) && git(root, &["commit", "-qm", "c"]));
+        };
+        commit("one\n");
+        assert!(git(root, &["checkout", "-qb", "side"]));
+        commit("two\n");
+        commit("three\n");
+        assert!(git(root, &["checkout", "-q", "main"]));
+        commit("four\n");
+    })
+}
+
+#[test]
+fn foreign_entries_of_a_git_folder_are_moved_aside() {
+    for path in [
+        ".git/MERGE_RR",
+        ".git/rr-cache/aa/postimage",
+        ".git/MERGE_AUTOSTASH",
+        ".git/svn/.metadata",
+        ".git/glab-cli/config.yml",
+        ".git/refs/replace/aa",
+        ".git/info/grafts",
+        ".git/anything",
+        "a/b/inner/.git/MERGE_RR",
+        ".git/modules/sub/MERGE_RR",
+        ".git/worktrees/wt/MERGE_RR",
+        "bare/MERGE_RR",
+        "bare/refs/replace/aa",
+        "bare/unknown",
+    ] {
+        let world = ProtectedWorkspace::with(|root| {
+            repository(&root.join(".git/modules/sub"));
+            write(root, ".git/worktrees/wt/HEAD", "ref: refs/heads/wt\n");
+            write(root, ".git/worktrees/wt/commondir", "../..\n");
+            repository(&root.join("bare"));
+        });
+        let findings = world.after(|root| write(root, path, "evil\n"));
+        assert_eq!(findings.len(), 1, "{path}: {findings:?}");
+        assert!(!world.exists(path), "{path}");
+        assert_eq!(world.after(|_| {}), [], "{path}");
+    }
+}
+
+#[test]
+fn foreign_entries_of_the_user_are_put_back() {
+    let world = ProtectedWorkspace::with(|root| {
+        write(root, ".git/MERGE_RR", "");
+        write(root, ".git/rr-cache/aa/postimage", "one\n");
+        write(root, ".git/MERGE_AUTOSTASH", "0123\n");
+    });
+    let survey = world.protection.survey();
+    let read_only = world.names(&survey.read_only);
+    assert!(read_only.contains(&".git/MERGE_RR".to_owned()), "{read_only:?}");
+    assert!(read_only.contains(&".git/rr-cache".to_owned()), "{read_only:?}");
+    // git removes it at the end of the merge.
+    assert!(!read_only.contains(&".git/MERGE_AUTOSTASH".to_owned()), "{read_only:?}");
+    drop(survey);
+    let findings = world.after(|root| {
+        write(root, ".git/MERGE_RR", "aa\tx\0");
+        write(root, ".git/rr-cache/aa/postimage", "two\n");
+        write(root, ".git/MERGE_AUTOSTASH", "4567\n");
+    });
+    assert_eq!(findings.len(), 3, "{findings:?}");
+    assert_eq!(world.read(".git/rr-cache/aa/postimage"), "one\n");
+    assert_eq!(world.read(".git/MERGE_AUTOSTASH"), "0123\n");
+    let findings = world.after(|root| fs::remove_file(root.join(".git/MERGE_AUTOSTASH")).unwrap());
+    assert_eq!(findings, []);
+}
+
+/// A command that makes a repository of a folder with files of the user does not take them away.
+#[test]
+fn files_of_the_user_are_not_foreign() {
+    let world = ProtectedWorkspace::with(|root| {
+        write(root, "src/objects/door.obj", "x");
+        write(root, "src/refs/list", "x");
+    });
+    let findings = world.after(|root| {
+        write(root, "src/HEAD", "ref: refs/heads/main\n");
+        write(root, "src/config", "[core]\n\tbare = false\n");
+        write(root, "src/MERGE_RR", "evil");
+        // The loose objects are not foreign either.
+        write(root, ".git/objects/ab/cd", "x");
+        write(root, ".git/objects/HEAD", "ref: refs/heads/main\n");
+        write(root, ".git/objects/config", "");
+        write(root, ".git/objects/objects/x", "");
+        write(root, ".git/objects/refs/x", "");
+    });
+    assert!(world.exists("src/main.rs") && world.exists("src/objects/door.obj"), "{findings:?}");
+    assert!(!world.exists("src/MERGE_RR"), "{findings:?}");
+    assert!(world.exists(".git/objects/ab/cd"), "{findings:?}");
+    let findings = world.after(|root| {
+        write(root, "src/main.rs", "changed");
+        write(root, ".git/objects/ef/01", "x");
+    });
+    assert_eq!(findings, []);
+    assert!(world.exists("src/main.rs") && world.exists(".git/objects/ef/01"));
+}
+
+/// A project with folders called `objects` and `refs` is an ordinary one if it has a `.git`.
+#[test]
+fn project_that_looks_like_a_repository_is_ordinary() {
+    let world = ProtectedWorkspace::with(|root| {
+        repository(&root.join("game/.git"));
+        for name in ["HEAD", "objects/a", "refs/b", "config/c", "player.rs"] {
+            write(root, &format!("game/{name}"), "x");
+        }
+    });
+    let findings = world.after(|root| {
+        write(root, "game/enemy.rs", "x");
+        write(root, "game/player.rs", "y");
+        fs::rename(root.join("game/.git"), root.join("game/old")).unwrap();
+    });
+    assert!(world.exists("game/enemy.rs") && world.exists("game/player.rs"), "{findings:?}");
+}
+
+#[test]
+fn ordinary_git_work_is_not_undone() {
+    let world = conflicting();
+    let findings = world.after(|root| {
+        assert!(!git(root, &["merge", "side"]), "there is a conflict");
+        write(root, "f", "both\n");
+        assert!(git(root, &["add", "f"]) && git(root, &["commit", "-qm", "merged"]));
+        assert!(git(root, &["tag", "-a", "v1", "-m", "one"]));
+        write(root, "f", "stashed\n");
+        assert!(git(root, &["stash"]) && git(root, &["stash", "pop"]));
+        assert!(git(root, &["commit", "-qam", "more"]));
+        assert!(git(root, &["notes", "add", "-m", "note"]));
+        assert!(git(root, &["bisect", "start", "HEAD", "HEAD~2"]));
+        assert!(git(root, &["bisect", "reset"]));
+        assert!(git(root, &["gc", "-q"]));
+        assert!(git(root, &["sparse-checkout", "set", "src"]));
+        assert!(git(root, &["sparse-checkout", "disable"]));
+        assert!(git(root, &["worktree", "add", "-q", "wt", "-b", "w"]));
+        assert!(git(root, &["clone", "-q", ".", "clone"]));
+        assert!(git(root, &["clone", "-q", "--bare", ".", "bare.git"]));
+        assert!(git(root, &["cherry-pick", "side"]) || git(root, &["cherry-pick", "--abort"]));
+        assert!(!git(root, &["merge", "--no-such-option"]));
+    });
+    let moved: Vec<&Finding> =
+        findings.iter().filter(|finding| !finding.path.ends_with(".git/config")).collect();
+    assert!(moved.is_empty(), "{findings:?}");
+    assert_eq!(world.after(|root| assert!(git(root, &["fsck"]))), []);
+}
+
+#[test]
+fn state_of_unfinished_operations_stays_and_is_reported_once() {
+    let world = conflicting();
+    let findings = world.after(|root| {
+        assert!(!git(root, &["merge", "side"]), "there is a conflict");
+    });
+    assert_eq!(findings, []);
+    world.after(|root| assert!(git(root, &["merge", "--abort"])));
+    for (begin, folder, end) in [
+        (&["rebase", "side"][..], ".git/rebase-merge", &["rebase", "--abort"][..]),
+        (&["rebase", "--apply", "side"], ".git/rebase-apply", &["rebase", "--abort"]),
+        (&["cherry-pick", "main..side"], ".git/sequencer", &["cherry-pick", "--abort"]),
+    ] {
+        let findings = world.after(|root| assert!(!git(root, begin), "there is a conflict"));
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert_eq!(findings[0].path, world.root.join(folder));
+        let (what, action) = (&findings[0].what, &findings[0].action);
+        assert_eq!((what, action), (&ProtectedChange::Interrupted, &ProtectAction::Left));
+        assert_eq!(world.after(|root| assert!(git(root, &["status"]))), [], "{folder}");
+        let origin = if folder.ends_with("sequencer") { "head" } else { "orig-head" };
+        let origin = format!("{folder}/{origin}");
+        let before = world.read(&origin);
+        let findings = world.after(|root| write(root, &origin, "0123\n"));
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        write(&world.root, &origin, &before);
+        assert_eq!(world.after(|root| assert!(git(root, end))), [], "{folder}");
+    }
+}
+
+#[test]
+fn stash_that_a_rebase_would_apply_is_moved_aside() {
+    for path in [".git/rebase-merge/autostash", ".git/rebase-apply/autostash"] {
+        let world = ProtectedWorkspace::with(|root| write(root, path, "0123\n"));
+        let world_without = ProtectedWorkspace::with(|root| {
+            write(root, &path.replace("autostash", "head-name"), "refs/heads/main\n");
+        });
+        let findings = world.after(|root| write(root, path, "4567\n"));
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert_eq!(world.read(path), "0123\n");
+        let findings = world_without.after(|root| write(root, path, "4567\n"));
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert!(!world_without.exists(path));
+    }
+}
+
+#[test]
+fn options_of_an_interrupted_am_write_no_other_file() {
+    let world = ProtectedWorkspace::with(|root| {
+        write(root, ".git/rebase-apply/apply-opt", "'--whitespace=fix'\n");
+    });
+    let options = ".git/rebase-apply/apply-opt";
+    assert_eq!(world.after(|root| write(root, options, "'-p2'\n")), []);
+    let findings =
+        world.after(|root| write(root, options, "'--build-fake-ancestor=/h/.profile'\n"));
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert!(!world.exists(options));
+}
+
+#[test]
+fn packed_references_that_replace_objects_are_taken_out() {
+    let packed = "# pack-refs with: peeled fully-peeled sorted \n11 refs/heads/main\n\
+                  22 refs/replace/33\n44 refs/tags/v1\n^55\n";
+    let world = ProtectedWorkspace::with(|root| write(root, ".git/packed-refs", packed));
+    let findings = world.after(|root| {
+        write(root, ".git/packed-refs", &format!("{packed}66 refs/tags/v2\n"));
+    });
+    assert_eq!(findings, []);
+    let findings = world.after(|root| {
+        write(root, ".git/packed-refs", &packed.replace("44", "77 refs/replace/88\n^99\n44"));
+    });
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert!(matches!(findings[0].action, ProtectAction::Cleaned(_)), "{findings:?}");
+    assert_eq!(world.read(".git/packed-refs"), packed);
+    // Those that the user had may be packed.
+    let world = ProtectedWorkspace::with(|root| write(root, ".git/refs/replace/33", "22\n"));
+    let findings = world.after(|root| {
+        write(root, ".git/packed-refs", packed);
+        fs::remove_dir_all(root.join(".git/refs/replace")).unwrap();
+    });
+    assert_eq!(findings, []);
+}
+
+#[test]
+fn hard_links_of_protected_files_are_separated() {
+    let links = |world: &ProtectedWorkspace, path: &str| {
+        fs::metadata(world.root.join(path)).unwrap().nlink()
+    };
+    for held in [ProtectionMethod::ByCheck, ProtectionMethod::ByMounts] {
+        let world = ProtectedWorkspace::new();
+        let findings = world.after_held(held, |root| {
+            fs::hard_link(root.join(".git/config"), root.join(".git/COMMIT_EDITMSG")).unwrap();
+            fs::hard_link(root.join("AGENTS.md"), root.join("src/notes")).unwrap();
+        });
+        assert_eq!(findings.len(), 2, "{findings:?}");
+        assert_eq!(links(&world, ".git/config") + links(&world, "AGENTS.md"), 2);
+        write(&world.root, ".git/COMMIT_EDITMSG", "[core]\nfsmonitor = evil\n");
+        assert_eq!(world.read(".git/config"), "[core]\n\tbare = false\n");
+    }
+    let world = ProtectedWorkspace::new();
+    let findings = world.after(|root| {
+        repository(&root.join("n/.git"));
+        fs::hard_link(root.join("n/.git/config"), root.join("n/.git/COMMIT_EDITMSG")).unwrap();
+        write(root, "h/.hg/hgrc", "[paths]\ndefault = https://a.example/b\n");
+        fs::hard_link(root.join("h/.hg/hgrc"), root.join("n/.git/hooks/a.sample")).unwrap();
+    });
+    assert_eq!(findings.len(), 2, "{findings:?}");
+    assert_eq!(links(&world, "n/.git/config") + links(&world, "h/.hg/hgrc"), 2);
+}
+
+/// A mount does not protect a file that has a name without a mount.
+#[test]
+fn change_under_a_mount_through_another_name_is_undone() {
+    let world = ProtectedWorkspace::with(|root| {
+        write(root, "d/x", "the user's words\n");
+        fs::remove_file(root.join("AGENTS.md")).unwrap();
+        fs::hard_link(root.join("d/x"), root.join("AGENTS.md")).unwrap();
+    });
+    let findings =
+        world.after_held(ProtectionMethod::ByMounts, |root| write(root, "d/x", "obey me\n"));
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(world.read("AGENTS.md"), "the user's words\n");
+}
+
+#[test]
+fn names_of_mounted_files_are_found_in_folders_that_are_not_scanned() {
+    let world = ProtectedWorkspace::with(|root| {
+        fs::hard_link(root.join("AGENTS.md"), root.join(".git/hooks/a.sample")).unwrap();
+        fs::create_dir(root.join("d")).unwrap();
+        fs::hard_link(root.join("AGENTS.md"), root.join("d/x")).unwrap();
+    });
+    let read_only = |world: &ProtectedWorkspace| {
+        let survey = world.protection.survey();
+        world.names(&survey.read_only)
+    };
+    let before = read_only(&world);
+    assert!(before.contains(&".git/hooks/a.sample".to_owned()), "{before:?}");
+    assert!(before.contains(&"d/x".to_owned()), "{before:?}");
+    // A renamed folder does not change the file.
+    fs::rename(world.root.join("d"), world.root.join("e")).unwrap();
+    let after = read_only(&world);
+    assert!(after.contains(&"e/x".to_owned()), "{after:?}");
+}
+
+#[test]
+fn files_whose_content_is_judged_do_not_use_up_the_mounts() {
+    let world = ProtectedWorkspace::with(|root| {
+        for number in 0..=MOUNTS_MAX {
+            write(root, &format!(".{number:04}/.gitmodules"), "");
+        }
+    });
+    let survey = world.protection.survey();
+    let read_only = world.names(&survey.read_only);
+    assert_eq!(read_only.len(), MOUNTS_MAX);
+    for path in [".git/config", ".git/hooks", "a/b/inner/.git/config", "AGENTS.md", ".vscode"] {
+        assert!(read_only.contains(&path.to_owned()), "{path}");
+    }
+}
+
+#[test]
+fn index_of_an_unknown_object_format_is_moved_aside() {
+    for (formats, is_known) in [
+        ("", true),
+        ("[extensions]\n\tobjectformat = sha1\n", true),
+        ("[extensions]\n\tobjectformat = sha256\n\tobjectformat = sha1\n", false),
+        ("[extensions]\n\tobjectformat = other\n", false),
+    ] {
+        let world = ProtectedWorkspace::new();
+        let findings = world.after(|root| {
+            repository(&root.join("n/.git"));
+            write(root, "n/.git/config", &format!("[core]\n\tbare = false\n{formats}"));
+            fs::write(root.join("n/.git/index"), EMPTY_INDEX).unwrap();
+        });
+        assert_eq!(world.exists("n/.git/index"), is_known, "{formats} {findings:?}");
+        assert_eq!(findings.is_empty(), is_known, "{formats} {findings:?}");
+    }
+}
+
+#[test]
+fn environment_that_direnv_or_mise_loads_is_protected() {
+    let text = "PROMPT_COMMAND=evil\n";
+    for loader in [".envrc", "mise.toml"] {
+        for path in [".env", "sub/.env.local"] {
+            let world = ProtectedWorkspace::with(|root| write(root, loader, "dotenv\n"));
+            let findings = world.after(|root| write(root, path, text));
+            assert_eq!(findings.len(), 1, "{findings:?}");
+            assert!(!world.exists(path));
+            let world = ProtectedWorkspace::with(|root| {
+                write(root, loader, "dotenv\n");
+                write(root, path, "A=1\n");
+            });
+            // The order of both changes does not matter.
+            let findings = world.after(|root| {
+                write(root, path, text);
+                fs::remove_file(root.join(loader)).unwrap();
+            });
+            assert_eq!(findings.len(), 2, "{findings:?}");
+            assert_eq!(world.read(path), "A=1\n");
+        }
+    }
+    // Settings above the root, such as those of the home folder, do not count.
+    let world = ProtectedWorkspace::with(|root| write(root, "../mise.toml", ""));
+    let findings = world.after(|root| {
+        write(root, ".env", text);
+        write(root, ".env.example", text);
+    });
+    assert_eq!(findings, []);
+    assert_eq!(world.after(|root| write(root, ".env", "A=2\n")), []);
+    assert_eq!(world.read(".env"), "A=2\n");
+}
+
+#[test]
+fn further_names_that_programs_read_are_moved_aside() {
+    for path in [
+        "_opam/.opam-switch/environment",
+        ".corepack.env",
+        "h/.hg/journal.backupfiles",
+        ".rbenv-vars",
+        ".jedi/project.json",
+        ".ctags.d/a.ctags",
+        ".venv",
+        ".volta/hooks.json",
+        "CVS/Root",
+    ] {
+        let world = ProtectedWorkspace::new();
+        let findings = world.after(|root| write(root, path, "evil\n"));
+        assert_eq!(findings.len(), 1, "{path} {findings:?}");
+        assert!(!world.exists(path), "{path}");
+    }
+    let world = ProtectedWorkspace::new();
+    assert_eq!(world.after(|root| write(root, ".venv/bin/python", "x")), []);
+}

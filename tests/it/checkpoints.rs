@@ -1,0 +1,244 @@
+//! Checkpoints through the program: what commands change can be listed, compared and taken back.
+
+use std::fs;
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::journal_lock::{has_namespaces, small_disk};
+use crate::model_server::{ModelServer, calls, runs, says};
+use crate::posse::{Machine, RunningPosse};
+use crate::tui::Tmux;
+
+/// Longer than the pause in which a key is no answer to a question.
+const SILENCE: Duration = Duration::from_millis(500);
+
+/// Output of a command as JSON.
+fn json_of(machine: &Machine, args: &[&str]) -> Value {
+    let ended = machine.posse(&[args, &["--json"]].concat());
+    ended.assert_code(0);
+    serde_json::from_str(&ended.stdout).unwrap()
+}
+
+fn changes(listed: &Value) -> Vec<(String, String)> {
+    let rows = listed.as_array().unwrap().iter();
+    let text = |row: &Value, key: &str| row[key].as_str().unwrap().to_owned();
+    rows.map(|row| (text(row, "path"), text(row, "change"))).collect()
+}
+
+fn pairs(rows: &[(&str, &str)]) -> Vec<(String, String)> {
+    rows.iter().map(|(path, change)| ((*path).to_owned(), (*change).to_owned())).collect()
+}
+
+#[test]
+fn changes_of_commands_are_taken_back_and_that_as_well() {
+    let server = ModelServer::start(vec![
+        runs("echo new > made; echo after > changed; rm removed; mkdir d && mv moved d/"),
+        calls(&[("write_file", json!({"path": "written", "content": "w\n"}))]),
+        says("Done."),
+        says("Nothing to do."),
+        runs("echo more >> changed"),
+        says("Done again."),
+    ]);
+    let machine = Machine::with(&server);
+    machine.write("changed", "before\n");
+    machine.write("removed", "r");
+    machine.write("moved", "m");
+    machine.write(".env", "SECRET=1\n");
+    let (ended, events) = machine.stream(&["--yes", "first task\nwith details"]);
+    ended.assert_code(0);
+    let created: Vec<&Value> =
+        events.iter().filter(|event| event["type"] == "checkpoint.created").collect();
+    assert_eq!(created.len(), 1);
+    assert_eq!((&created[0]["checkpoint"], &created[0]["files"]), (&json!(1), &json!(3)));
+    assert!(created[0]["leftOut"].as_str().unwrap().contains("1 secret file"), "{created:?}");
+    machine.posse(&["run", "--yes", "a question"]).assert_code(0);
+    machine.posse(&["run", "--yes", "second task"]).assert_code(0);
+    let listed = json_of(&machine, &["checkpoints", "list"]);
+    let rows = listed.as_array().unwrap();
+    let titles: Vec<&str> = rows.iter().map(|row| row["title"].as_str().unwrap()).collect();
+    assert_eq!(titles, ["second task", "first task"]);
+    let first = [
+        ("changed", "modified"),
+        ("d/moved", "created"),
+        ("made", "created"),
+        ("moved", "removed"),
+        ("removed", "removed"),
+        ("written", "created"),
+    ];
+    assert_eq!(changes(&rows[1]["changes"]), pairs(&first));
+    assert_eq!(changes(&json_of(&machine, &["checkpoints", "diff", "1", "--run"])), pairs(&first));
+    let patch = machine.posse(&["checkpoints", "diff", "2", "--patch"]).stdout;
+    assert!(patch.contains("--- a/changed\n") && patch.contains("+more\n"), "{patch}");
+
+    let undone = machine.posse(&["undo"]);
+    undone.assert_code(0);
+    assert!(undone.stdout.contains("change   changed"), "{}", undone.stdout);
+    assert_eq!(machine.read("changed"), "after\n");
+    machine.posse(&["undo"]).assert_code(0);
+    assert_eq!((machine.read("changed"), machine.read("removed")), ("before\n".into(), "r".into()));
+    assert_eq!(machine.read("moved"), "m");
+    for gone in ["made", "written", "d"] {
+        assert!(!machine.work(gone).exists(), "{gone}");
+    }
+    assert_eq!(machine.read(".env"), "SECRET=1\n");
+    let nothing = machine.posse(&["undo"]);
+    nothing.assert_code(1);
+    assert!(nothing.stderr.contains("UND001"), "{}", nothing.stderr);
+    // The last restore is checkpoint 4; the one before it is 3.
+    machine.posse(&["checkpoints", "restore", "4"]).assert_code(0);
+    assert_eq!(
+        (machine.read("changed"), machine.read("written")),
+        ("after\n".into(), "w\n".into())
+    );
+    let restored = json_of(&machine, &["checkpoints", "restore", "3"]);
+    assert_eq!((&restored["checkpoint"], &restored["undo"]), (&json!(3), &json!(6)));
+    assert_eq!(machine.read("changed"), "after\nmore\n");
+    machine.verify();
+}
+
+#[test]
+fn changes_of_the_user_are_shown_before_they_are_touched() {
+    let server = ModelServer::start(vec![runs("echo posse > a"), says("Done.")]);
+    let machine = Machine::with(&server);
+    machine.write("a", "1\n");
+    machine.write("b", "1\n");
+    machine.posse(&["run", "--yes", "task"]).assert_code(0);
+    machine.write("b", "mine\n");
+    let refused = machine.posse(&["undo"]);
+    refused.assert_code(4);
+    assert!(
+        refused.stderr.contains("CKP004") && refused.stderr.contains(": b"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!((machine.read("a"), machine.read("b")), ("posse\n".into(), "mine\n".into()));
+    machine.posse(&["undo", "--keep-mine"]).assert_code(0);
+    assert_eq!((machine.read("a"), machine.read("b")), ("1\n".into(), "mine\n".into()));
+    machine.posse(&["checkpoints", "restore", "1", "--yes"]).assert_code(0);
+    assert_eq!(machine.read("b"), "1\n");
+    machine.posse(&["checkpoints", "restore", "3"]).assert_code(0);
+    assert_eq!(machine.read("b"), "mine\n");
+    let unknown = machine.posse(&["checkpoints", "restore", "99"]);
+    unknown.assert_code(2);
+    assert!(unknown.stderr.contains("CKP002"), "{}", unknown.stderr);
+}
+
+#[test]
+fn settings_of_the_user_turn_checkpoints_off_and_limit_them() {
+    let answers = || vec![runs("touch x"), says("Done.")];
+    let server = ModelServer::start([answers(), answers(), answers()].concat());
+    let off = json!({"checkpoints": {"enabled": false}});
+    let machine = Machine::configured(&server, &off, &json!({}));
+    machine.posse(&["run", "--yes", "task"]).assert_code(0);
+    assert_eq!(json_of(&machine, &["checkpoints", "list"]), json!([]));
+    let small = json!({"checkpoints": {"maxFileBytes": 1024, "maxStoreBytes": 1_048_576}});
+    let machine = Machine::configured(&server, &small, &json!({}));
+    machine.write("large", vec![b'x'; 2000]);
+    for _ in 0..2 {
+        machine.posse(&["run", "--yes", "task"]).assert_code(0);
+    }
+    let listed = json_of(&machine, &["checkpoints", "list"]);
+    assert_eq!(listed[0]["leftOut"]["largeNames"], json!(["large"]));
+    assert_eq!(json_of(&machine, &["checkpoints", "prune"])["removed"], json!([]));
+    fs::remove_file(machine.work("large")).unwrap();
+    // A project cannot change these settings.
+    machine.write(".posse/config.json", r#"{"checkpoints": {"enabled": false}}"#);
+    let shown = machine.posse(&["config", "show", "--trust-project"]);
+    assert!(shown.stderr.contains("CFG005"), "{}", shown.stderr);
+}
+
+#[test]
+fn sessions_without_a_transcript_leave_no_checkpoints() {
+    let server = ModelServer::start(vec![runs("touch x"), says("Done.")]);
+    let machine = Machine::with(&server);
+    machine.posse(&["run", "--yes", "--no-transcript", "task"]).assert_code(0);
+    assert_eq!(json_of(&machine, &["checkpoints", "list"]), json!([]));
+}
+
+#[test]
+fn line_mode_undoes_commands_and_rewinds() {
+    let server = ModelServer::start(vec![
+        runs("echo one > made; echo 2 > a"),
+        says("Done one."),
+        runs("rm a; echo two > made"),
+        says("Done two."),
+        says("I see."),
+    ]);
+    let machine = Machine::with(&server);
+    machine.write("a", "1\n");
+    let typed = "first task\nsecond task\n/undo\n/rewind\n/rewind 1\n/rewind 1 both\nand now?\n";
+    let ended = machine.posse_with_input(&["plain", "--yes"], typed.as_bytes());
+    ended.assert_code(0);
+    let said = ended.stderr;
+    assert!(said.contains("• restore 2 files of checkpoint 2"), "{said}");
+    assert!(said.contains("2 files    first task"), "{said}");
+    assert!(said.contains("0 files    second task"), "{said}");
+    assert!(said.contains("/rewind 1 conversation  conversation only"), "{said}");
+    assert!(said.contains("the prompt was: first task"), "{said}");
+    assert_eq!(machine.read("a"), "1\n");
+    assert!(!machine.work("made").exists());
+    // The conversation ends before the first prompt; the model knows of the restore.
+    let asked = server.requests().pop().unwrap()["messages"].to_string();
+    assert!(!asked.contains("first task") && asked.contains("and now?"), "{asked}");
+    assert!(asked.contains("returned the files to an earlier state"), "{asked}");
+    machine.verify();
+}
+
+#[test]
+fn escape_twice_rewinds_in_the_terminal_ui() {
+    let server = ModelServer::start(vec![runs("echo 2 > a; touch made"), says("Done.")]);
+    let machine = Machine::with(&server);
+    machine.write("a", "1\n");
+    let tmux = Tmux::open(&machine, &["tui", "--yes"]);
+    tmux.says("change it");
+    tmux.wait_for("(done: ");
+    let is_stored = || json_of(&machine, &["checkpoints", "list"])[0]["changes"].is_array();
+    tmux.wait_until("the state after the run", |_| is_stored());
+    machine.write("mine", "of the user\n");
+    tmux.presses("Escape");
+    // Keys that arrive together are one key with Alt.
+    sleep(SILENCE);
+    tmux.presses("Escape");
+    tmux.wait_for("return to the state before a prompt");
+    assert!(tmux.screen().contains("3 files    change it"), "{}", tmux.screen());
+    tmux.presses("Enter");
+    tmux.wait_for("return to the state before prompt 1");
+    tmux.types("the conversation goes on");
+    tmux.presses("Enter");
+    tmux.wait_for("restore 2 files of checkpoint 1; not restored: mine");
+    tmux.wait_until("the files", |_| machine.read("a") == "1\n");
+    assert!(!machine.work("made").exists());
+    // A change of the user is touched only if the user says so.
+    assert_eq!(machine.read("mine"), "of the user\n");
+    tmux.says("/rewind 1 all");
+    tmux.wait_until("the file of the user", |_| !machine.work("mine").exists());
+    tmux.says("/exit");
+    tmux.assert_ended(0);
+    machine.posse(&["checkpoints", "restore", "3"]).assert_code(0);
+    assert_eq!(machine.read("mine"), "of the user\n");
+}
+
+#[test]
+fn a_disk_that_fills_stops_the_effect_and_not_the_session() {
+    if !has_namespaces() {
+        return;
+    }
+    let server = ModelServer::start(vec![runs("touch made"), says("I cannot.")]);
+    let machine = Machine::with(&server);
+    // More than the disk of 3 MiB, and not compressible.
+    let mut state = 1_u32;
+    let noise = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        state.to_be_bytes()[0]
+    });
+    machine.write("large", noise.take(6 << 20).collect::<Vec<u8>>());
+    let command = small_disk(&machine, "", "run --yes --sandbox off task");
+    let ended = RunningPosse::start(command).end();
+    ended.assert_code(0);
+    assert!(ended.stdout.contains("I cannot."), "{}{}", ended.stdout, ended.stderr);
+    assert!(!machine.work("made").exists());
+    let told = server.tool_results().remove(0);
+    assert!(told.contains("Not started") && told.contains("no space is left"), "{told}");
+}
