@@ -19,5 +19,8 @@ pub fn proxy_environment() -> Vec<(&'static str, String)> {
     variables.extend(["NO_PROXY", "no_proxy"].map(|name| (name, besides.to_owned())));
     // Node reads the variables above only with this one.
     variables.push(("NODE_USE_ENV_PROXY", "1".to_owned()));
+    // Otherwise npm asks its public registry for a newer version of itself in any command, and a
+    // person is asked about that.
+    variables.push(("npm_config_update_notifier", "false".to_owned()));
     variables
 }
