@@ -11,12 +11,18 @@ mod table;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use posse::sandbox::{
-    Backend, Directory, Exit, ProbeRequest, Sandbox, Spawn, Surroundings, Update,
+use posse::egress::{
+    CommandListeners, Egress, EgressLimits, EgressPolicy, NobodyApproves, PROXY_PORT,
+    SystemResolver, proxy_environment,
 };
-use posse_actors::ports::Confinement;
+use posse::sandbox::{
+    Backend, Directory, Exemptions, Exit, ProbeRequest, Sandbox, Spawn, Surroundings, Update,
+    request_listeners,
+};
+use posse_actors::ports::{Confinement, NetworkAccess};
 
 const RUNS: usize = 200;
 /// Bytes of memory that this process occupies.
@@ -69,6 +75,8 @@ fn main() -> ExitCode {
                 let ((large, _), _) = runtime.block_on(confined(backend, thought, FOLDERS));
                 let more = large - median;
                 good &= table::at_most(&name("25,000 folders: more"), more, 15.0, "ms");
+                let more = runtime.block_on(more_with_proxy());
+                good &= table::at_most(&name("network by domain: more"), more, 0.3, "ms");
             }
         }
     }
@@ -94,27 +102,56 @@ fn plainly(command: impl Fn() -> Command) -> (f64, f64) {
     summed_up((0..RUNS).map(run).collect())
 }
 
+/// Milliseconds that a command takes longer if it has a proxy, as the median. Commands with and without
+/// one alternate.
+async fn more_with_proxy() -> f64 {
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let sandbox = sandbox_in(place.path(), Backend::Namespaces);
+    let policy = EgressPolicy::default();
+    let egress = Egress::new(policy, Arc::new(SystemResolver), EgressLimits::default());
+    let mut took = [Vec::new(), Vec::new()];
+    for at in 0..2 * RUNS + 6 {
+        tokio::time::sleep(THOUGHT).await;
+        let begin = Instant::now();
+        let mut spawn = spawn(place.path());
+        let (mut listeners, mut lease) = (None, None);
+        if at % 2 == 1 {
+            let (request, receiver) = request_listeners(vec![PROXY_PORT]).unwrap();
+            let found = async {
+                let (_, proxy) = receiver.receive().await?.swap_remove(0);
+                Ok(CommandListeners { proxy, forwards: Vec::new() })
+            };
+            let variables = proxy_environment().into_iter();
+            spawn.environment.extend(variables.map(|(name, value)| (name.into(), value.into())));
+            listeners = Some(request);
+            let found = Box::pin(found);
+            lease =
+                Some(egress.serve(found, Vec::new(), Arc::new(NobodyApproves), Arc::new(|_| {})));
+        }
+        let besides = Exemptions { unsurveyed: true, ..Exemptions::default() };
+        let outcome = sandbox.run_judged(spawn, besides, None, listeners, |_| {}).await.unwrap();
+        if let Some(lease) = lease {
+            assert!(lease.finish().await.is_empty());
+        }
+        assert_eq!(outcome.exit, Exit::Code(0));
+        if at >= 6 {
+            took[at % 2].push(begin.elapsed());
+        }
+    }
+    let [plain, proxied] = took.map(|took| summed_up(took).0);
+    proxied - plain
+}
+
 /// Runs commands confined by `backend`, each after a pause of `thought`. Returns median and 99th
 /// percentile of their time in milliseconds, and the percentage with prepared Landlock rules.
 /// The workspace has this number of folders.
 async fn confined(backend: Backend, thought: Duration, folders: usize) -> ((f64, f64), f64) {
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    for folder in ["work", "state"] {
-        std::fs::create_dir(place.path().join(folder)).unwrap();
-    }
+    let sandbox = sandbox_in(place.path(), backend);
     for at in 0..folders {
         let folder = format!("work/{}/{}/{}", at % 50, at / 50 % 25, at / 1250);
         std::fs::create_dir_all(place.path().join(folder)).unwrap();
     }
-    let surroundings = Surroundings {
-        roots: vec![place.path().join("work")],
-        own: vec![place.path().join("state")],
-        home: Some(place.path().to_owned()),
-        ..Surroundings::default()
-    };
-    let helper = PathBuf::from(env!("CARGO_BIN_EXE_posse"));
-    let sandbox = Sandbox::with_helper(helper, Vec::new());
-    let sandbox = sandbox.confined(ProbeRequest::Exactly(backend), surroundings);
     let mut took = Vec::with_capacity(RUNS);
     let mut ahead = 0.0;
     for at in 0..RUNS + 3 {
@@ -137,6 +174,20 @@ async fn confined(backend: Backend, thought: Duration, folders: usize) -> ((f64,
     (summed_up(took), ahead * 100.0 / f64::from(u32::try_from(RUNS + 3).unwrap()))
 }
 
+fn sandbox_in(place: &Path, backend: Backend) -> Sandbox {
+    for folder in ["work", "state"] {
+        std::fs::create_dir(place.join(folder)).unwrap();
+    }
+    let surroundings = Surroundings {
+        roots: vec![place.join("work")],
+        own: vec![place.join("state")],
+        home: Some(place.to_owned()),
+        ..Surroundings::default()
+    };
+    let helper = PathBuf::from(env!("CARGO_BIN_EXE_posse"));
+    Sandbox::with_helper(helper, Vec::new()).confined(ProbeRequest::Exactly(backend), surroundings)
+}
+
 fn spawn(place: &Path) -> Spawn {
     let work = place.join("work");
     Spawn {
@@ -147,7 +198,7 @@ fn spawn(place: &Path) -> Spawn {
         confinement: Confinement {
             profile: "workspace-write".to_owned(),
             writable_roots: vec![work.display().to_string()],
-            network: false,
+            network: NetworkAccess::Denied,
         },
         timeout: Duration::from_mins(1),
         scratch: place.join("state/tmp"),

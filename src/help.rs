@@ -49,6 +49,7 @@ static TOPICS: &[Topic] = &[
     topic!(["hooks"], "programs that watch a session", "guide/hooks.md"),
     topic!(["jobs"], "background jobs", "guide/jobs.md"),
     topic!(["journal"], "format of the journal", "guide/journal.md"),
+    topic!(["network"], "network of commands, by domain", "guide/network.md"),
     topic!(["permissions"], "commands and permission", "guide/permissions.md"),
     topic!(["protected-files"], "files that posse guards", "guide/protected-files.md"),
     topic!(["resuming"], "resume a session", "guide/resuming.md"),

@@ -22,6 +22,7 @@ use crate::cli::{self, PlaceArgs};
 use crate::config::{self, Dirs, Environment, Loaded, Sources};
 use crate::failure::Failure;
 use crate::journal::{self};
+use crate::network;
 use crate::permission;
 use crate::project;
 
@@ -65,7 +66,7 @@ pub(crate) fn place(
     let outside = config::Outside { rules: &permission::check_rules, is_preset: &is_preset };
     let mut loaded = config::load_with(environment, &dirs, &sources, outside)?;
     loaded.notices.extend(notice);
-    let wrong = roles::check(&loaded);
+    let wrong = [roles::check(&loaded), network::check(&loaded)].concat();
     if !wrong.is_empty() {
         return Err(wrong);
     }

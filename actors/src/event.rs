@@ -669,6 +669,25 @@ pub enum Event {
         report: Value,
     },
 
+    /// A command connected to a server through the proxy of its sandbox, or was refused.
+    #[serde(rename = "network.connection")]
+    NetworkConnection {
+        /// Id of the call.
+        call_id: CallId,
+        /// Domain or address that the command named. Empty if its request named none.
+        host: String,
+        /// Port that the command named; 0 if its request named none.
+        port: u16,
+        /// Reason why the connection was refused or cut; `None` if it was not.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        refused: Option<String>,
+        /// Number of bytes that the command has sent.
+        sent: u64,
+        /// Number of bytes that the command has received.
+        received: u64,
+        /// Number of connections that this event sums up.
+        connections: u64,
+    },
     /// A command became a background job: it continues after the end of its call.
     #[serde(rename = "job.started")]
     JobStarted {

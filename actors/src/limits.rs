@@ -104,6 +104,8 @@ pub struct Limits {
     /// Maximum further permission requests for one call whose effect has changed each time it is
     /// prepared again after an answer.
     pub rejudgements_max: u32,
+    /// Time for an answer about a connection, which waits for it.
+    pub connection_wait: Duration,
     /// Maximum number of times that hooks can make an invocation continue after its final answer.
     pub holds_max: u32,
     /// Context budget of the main agent.
@@ -176,6 +178,7 @@ impl Default for Limits {
             parked_pause: Duration::from_mins(15),
             outwaits_once: false,
             rejudgements_max: 3,
+            connection_wait: Duration::from_mins(2),
             holds_max: 8,
             context_main: ContextBudget::main(),
             context_child: ContextBudget::child(),

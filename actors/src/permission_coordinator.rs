@@ -22,8 +22,8 @@ use crate::event::{
 };
 use crate::mailbox::{HandlerResult, Report, StartResult, SupervisedRef, answer};
 use crate::ports::{
-    Action, AnswerSource, Clock, Operation, PermissionQuestion, Policy, Situation, ToolAnnotations,
-    Verdict,
+    Action, AnswerSource, Clock, NetworkAccess, Operation, PermissionQuestion, Policy, Situation,
+    ToolAnnotations, Verdict,
 };
 use crate::testing_seam::FailPoints;
 use crate::transcript_writer::Transcript;
@@ -58,9 +58,19 @@ pub(crate) struct Args {
     pub(crate) fail: FailPoints,
 }
 
+/// Subject of a permission request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum RequestKind {
+    /// The call itself, which has not started.
+    Call,
+    /// A connection of the running call's processes to this target.
+    Connection(String),
+}
+
 /// Permission request of a call that waits for the answer.
 pub(crate) struct ApprovalRequest {
     pub(crate) id: QuestionId,
+    pub(crate) kind: RequestKind,
     pub(crate) call_id: CallId,
     pub(crate) origin: Arc<Origin>,
     pub(crate) action: Action,
@@ -536,8 +546,12 @@ impl State {
     }
 }
 
-/// The agent that the call would start, otherwise its tool.
+/// The target of a connection, or the agent that the call would start, otherwise its tool.
 fn target(ask: &ApprovalRequest) -> PermissionTarget {
+    if let RequestKind::Connection(target) = &ask.kind {
+        let (target_type, target_name) = (TargetType::Connection, target.clone());
+        return PermissionTarget { target_type, target_name };
+    }
     let agent = ask.action.operations.iter().find_map(|operation| match operation {
         Operation::Invoke { agent, .. } => Some(agent.clone()),
         Operation::Read { .. } | Operation::Write { .. } | Operation::Execute { .. } => None,
@@ -559,8 +573,11 @@ fn reason_of(ask: &ApprovalRequest, tier: &SandboxTier) -> String {
     let is_confined = matches!(tier, SandboxTier::Full | SandboxTier::Reduced)
         && ask.question.confinement.profile != "off";
     match (is_command && is_confined, ask.question.confinement.network) {
-        (true, true) => format!("{reason}; the network is open for it"),
-        (true, false) => format!("{reason}; it has no network"),
+        (true, NetworkAccess::Host) => format!("{reason}; the network is open for it"),
+        (true, NetworkAccess::Domains) => {
+            format!("{reason}; its network is decided by domain")
+        }
+        (true, NetworkAccess::Denied) => format!("{reason}; it has no network"),
         (false, _) => reason,
     }
 }

@@ -6,6 +6,7 @@
 mod action;
 mod checkpoint;
 mod clock;
+mod connections;
 mod grants;
 mod hook;
 mod isolated_workspace;
@@ -25,6 +26,7 @@ pub use checkpoint::{
     CheckpointProgress, CheckpointRequest, CheckpointStore, NoCheckpoints, TakenCheckpoint,
 };
 pub use clock::{Clock, Ids};
+pub use connections::{ConnectionAnswer, ConnectionAsker, ConnectionRequest};
 pub use grants::{ActiveGrants, GrantStore, GrantTime, NoGrants};
 pub use hook::{Hook, HookInvocation, HookPayload, HookReport, HookResult, HookedCall, NoHooks};
 pub use isolated_workspace::{IsolatedWorkspace, IsolatedWorkspaces};
@@ -34,7 +36,9 @@ pub use journal::{
 pub use mode_decision::{
     CommandConfinement, Coverage, EffectClass, ModeDecision, ModeProfile, decide,
 };
-pub use policy::{AnswerSource, Confinement, PermissionQuestion, Policy, Situation, Verdict};
+pub use policy::{
+    AnswerSource, Confinement, NetworkAccess, PermissionQuestion, Policy, Situation, Verdict,
+};
 pub use provider::{
     Abilities, Completion, Delta, DeltaSender, Fallback, Provider, ProviderError, ProviderInfo,
     Request, Thinking, TokenCount,

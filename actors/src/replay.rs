@@ -22,7 +22,7 @@ use crate::cost::Budget;
 use crate::delegation::{ActionLog, Forget};
 use crate::event::{
     Branch, Event, Grant, JobEnd, MessageKind, Origin, PermissionMode, PromptOverrides, RecordId,
-    ResumedConfig, SandboxTier, Scope, StartedCall, StoredRecord,
+    ResumedConfig, SandboxTier, Scope, StartedCall, StoredRecord, TargetType,
 };
 use crate::ledger::{Accounts, LOST_REPLY};
 use crate::outcome::Memories;
@@ -546,10 +546,11 @@ impl Replay {
                 self.close_question(request_id);
                 self.questions.insert(record.record, question);
             }
-            Event::PermissionGranted { request_id, grant, grants_part, .. } => {
-                if let Some(question) = self.close_question(request_id)
-                    && !grants_part
-                {
+            Event::PermissionGranted { request_id, grant, target, grants_part, .. } => {
+                let question = self.close_question(request_id);
+                // An answer about a connection allows no call, and one about a part not all of it.
+                let is_of_call = target.target_type != TargetType::Connection && !grants_part;
+                if let Some(question) = question.filter(|_| is_of_call) {
                     let OpenQuestion { call_id, digest, .. } = question;
                     self.history.edit(&call_id, |call| call.open.approved = Some(digest));
                 }

@@ -17,7 +17,7 @@ use crate::event::{Announcement, Event, HookEvent, Origin, RecordId};
 use crate::limits::Limits;
 use crate::ports::{
     Action, AnswerSource, CallContext, CheckpointStore, Confinement, GrantStore, Hook,
-    HookInvocation, HookReport, HookResult, Ids, NoCheckpoints, NoGrants, NoHooks,
+    HookInvocation, HookReport, HookResult, Ids, NetworkAccess, NoCheckpoints, NoGrants, NoHooks,
     PermissionQuestion, Policy, PortFuture, Ports, Situation, Toolbox, Verdict,
 };
 use crate::root_session::{FailPoints, SessionHandle, SessionSettings, TurnOutcome};
@@ -97,7 +97,11 @@ impl Ids for CountedIds {
 
 /// Confinement that the policies for tests return.
 pub fn test_confinement() -> Confinement {
-    Confinement { profile: "test".to_owned(), writable_roots: Vec::new(), network: false }
+    Confinement {
+        profile: "test".to_owned(),
+        writable_roots: Vec::new(),
+        network: NetworkAccess::Denied,
+    }
 }
 
 /// Policy that calls a function for each decision.

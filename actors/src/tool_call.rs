@@ -3,6 +3,7 @@
 
 pub mod arguments;
 mod checkpoints;
+mod connection_questions;
 mod open_question;
 mod pipeline;
 mod post_call;

@@ -9,6 +9,7 @@ use crate::cli::{self, ConfigAction, PlaceArgs};
 use crate::commands::{notices, offline_commands, print};
 use crate::config::{self, Dirs, Environment, Loaded, SettingOrigin};
 use crate::failure::{Exit, Failure, lines, printable};
+use crate::network;
 use crate::permission;
 use crate::project;
 use crate::wiring::{WorkspaceContext, place};
@@ -63,14 +64,16 @@ pub(super) fn run(action: ConfigAction, environment: &Environment) -> Result<Exi
     Ok(exit)
 }
 
-/// Fails if `key` is `permissions` and `value` contains invalid rules: no run would start with
-/// them. A value that is no JSON list is not checked here.
+/// Fails if `key` is `permissions` or a list of domains, and `value` contains invalid entries: no
+/// run would start with them. A value that is no JSON list is not checked here.
 fn fitting_rules(key: &str, value: &str) -> Result<(), Vec<Failure>> {
     let rules: Vec<serde_json::Value> = match key {
         "permissions" => serde_json::from_str(value).unwrap_or_default(),
         _ => Vec::new(),
     };
-    let wrong = permission::check_rules(&rules);
+    let mut wrong = permission::check_rules(&rules);
+    let domains: Vec<String> = serde_json::from_str(value).unwrap_or_default();
+    wrong.extend(network::check_entries(key, &domains));
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
 }
 

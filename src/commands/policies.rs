@@ -12,6 +12,7 @@ use crate::commands::{grants, notices, offline_commands, print};
 use crate::config::{Environment, Fate, Settings};
 use crate::doctor::policies::{self, PolicyPart, PolicyReport};
 use crate::failure::{Exit, Failure};
+use crate::network;
 use crate::permission::{NetworkMode, PolicySettings, SandboxMode};
 use crate::wiring::{WorkspaceContext, confinement, place, skills, subagents};
 
@@ -81,9 +82,7 @@ fn confinement_parts(found: &WorkspaceContext, tier: &SandboxTier) -> Vec<Policy
         let leaf = loaded.layers.get(key);
         leaf.map_or_else(|| "built in".to_owned(), |leaf| leaf.origin.to_string())
     };
-    let reach = |asking| {
-        if confinement::inherits_network(sandbox, asking) { "network" } else { "no network" }
-    };
+    let reach = |asking| network::words(network::access(sandbox, tier, asking));
     let network = format!(
         "sandbox.network {}: {} with a person at the terminal, {} without",
         sandbox.network,

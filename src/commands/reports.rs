@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use jiff::tz::TimeZone;
-use posse_actors::ports::AnswerSource;
+use posse_actors::event::SandboxTier;
+use posse_actors::ports::{AnswerSource, NetworkAccess};
 use posse_actors::text::clipped;
 use serde_json::Value;
 
@@ -20,6 +21,7 @@ use crate::help;
 use crate::journal::StateDir;
 use crate::journal::export::{self, ExportFormat};
 use crate::lists;
+use crate::network;
 use crate::wiring::{WorkspaceContext, confinement, roles, skills};
 
 /// Maximum characters of the line that describes a rule, without the mark of a cut.
@@ -53,7 +55,9 @@ impl ReportSource {
             Report::Sandbox => {
                 let settings = &loaded.settings.sandbox;
                 let trial = self.examined().map(|text| section(&text, "sandbox"))?;
-                return Ok(format!("{}\n\n{trial}", session_sandbox(settings, self.asking)));
+                let tier = confinement::tier(dirs, &loaded.settings, &self.environment)?;
+                let session = session_sandbox(settings, &tier, self.asking);
+                return Ok(format!("{session}\n\n{trial}"));
             }
             Report::Tools => {
                 let all = offline_commands::listed_tools(&self.found, &self.environment)?;
@@ -188,16 +192,17 @@ fn described(rule: &Value) -> String {
 
 /// Describes the sandbox mode and the network access of the commands of a session. The doctor's
 /// trial, which has settings of its own, shows only which restrictions this machine can enforce.
-fn session_sandbox(settings: &SandboxSettings, asking: AnswerSource) -> String {
+fn session_sandbox(settings: &SandboxSettings, tier: &SandboxTier, asking: AnswerSource) -> String {
     let (mode, network) = (printable(&settings.mode), printable(&settings.network));
     if settings.mode == "off" {
         return "this session  sandbox.mode off: commands run with all of your rights".to_owned();
     }
-    let reach = if confinement::inherits_network(settings, asking) { "can" } else { "cannot" };
-    format!(
-        "this session  sandbox.mode {mode}; sandbox.network {network}: commands {reach} reach the \
-         network"
-    )
+    let reach = match network::access(settings, tier, asking) {
+        NetworkAccess::Host => "can reach the network",
+        NetworkAccess::Domains => "reach domains that you allow, through a proxy",
+        NetworkAccess::Denied => "cannot reach the network",
+    };
+    format!("this session  sandbox.mode {mode}; sandbox.network {network}: commands {reach}")
 }
 
 /// The line of `text` that begins with `heading`, and the indented lines that follow it.
@@ -240,9 +245,10 @@ mod tests {
     #[test]
     fn sandbox_report_says_if_the_session_has_the_network() {
         for (network, asking, reach) in [
-            ("auto", AnswerSource::Human, "can reach"),
+            ("auto", AnswerSource::Human, "reach domains that you allow, through a proxy"),
             ("auto", AnswerSource::Yes, "cannot reach"),
             ("inherit", AnswerSource::Nobody, "can reach"),
+            ("ask", AnswerSource::Nobody, "reach domains that you allow, through a proxy"),
             ("deny", AnswerSource::Human, "cannot reach"),
         ] {
             let settings = SandboxSettings {
@@ -252,13 +258,12 @@ mod tests {
                 required: false,
                 writable_roots: Vec::new(),
             };
-            let text = session_sandbox(&settings, asking);
-            assert!(
-                text.ends_with(&format!("network {network}: commands {reach} the network")),
-                "{text}"
-            );
+            let text = session_sandbox(&settings, &SandboxTier::Full, asking);
+            assert!(text.contains(&format!("network {network}: commands {reach}")), "{text}");
             let off = SandboxSettings { mode: "off".to_owned(), ..settings };
-            assert!(session_sandbox(&off, asking).ends_with("all of your rights"));
+            assert!(
+                session_sandbox(&off, &SandboxTier::Full, asking).ends_with("all of your rights")
+            );
         }
     }
 

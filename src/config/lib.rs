@@ -29,8 +29,9 @@ pub use layers::{
 };
 pub use settings::{
     CallBudget, CheckpointSettings, ConfiguredAgent, ContextSize, ContextSizes, DelegationSettings,
-    GrantKeeping, ModelSelection, NotifySettings, ProviderSettings, ProviderTimeouts, RoleSettings,
-    SandboxSettings, Settings, SkillSettings, ToolSettings, UiSettings,
+    GrantKeeping, ModelSelection, NetworkSettings, NotifySettings, ProviderSettings,
+    ProviderTimeouts, RoleSettings, SandboxSettings, Settings, SkillSettings, ToolSettings,
+    UiSettings,
 };
 pub use show::{paths, show, shown_value};
 pub use variables::{Variable, variables};

@@ -79,6 +79,8 @@ pub struct Settings {
     pub streaming: bool,
     /// `sandbox`: confinement of commands.
     pub sandbox: SandboxSettings,
+    /// Settings of the network by domain (`network`).
+    pub network: NetworkSettings,
     /// `multimodal.maxImageBytes`: maximum size of an image file that is sent, in bytes.
     pub image_bytes_max: u64,
     /// `multimodal.detail`: detail level of images: `auto`, `low` or `high`.
@@ -167,8 +169,8 @@ pub struct RetrySettings {
 pub struct SandboxSettings {
     /// `mode`: `off`, `read-only` or `workspace-write`.
     pub mode: String,
-    /// `network`: network access of commands. `inherit`: yes; `deny`: no; `auto`: only if a user
-    /// can be asked for permission.
+    /// `network`: network access of commands. `inherit`: yes; `deny`: no; `ask`: by domain; `auto`:
+    /// only if a user can be asked for permission.
     pub network: String,
     /// `readSecrets`: absolute paths of secret files that tools and commands may read although
     /// their names are those of secrets.
@@ -177,6 +179,18 @@ pub struct SandboxSettings {
     pub required: bool,
     /// `writableRoots`: absolute paths of additional folders that commands may write.
     pub writable_roots: Vec<PathBuf>,
+}
+
+/// Settings of the network by domain (`network`).
+#[derive(Debug, Clone)]
+pub struct NetworkSettings {
+    /// `allowedDomains`: domains that commands reach, as written.
+    pub allowed_domains: Vec<String>,
+    /// `blockedDomains`: domains that they do not reach, as written.
+    pub blocked_domains: Vec<String>,
+    /// `uploadLimitBytes`: bytes that a session sends to a domain before more is asked about. 0: no
+    /// limit.
+    pub upload_bytes_max: u64,
 }
 
 /// Settings of stored grants (`persistentGrants`).
@@ -468,6 +482,7 @@ impl Settings {
             turns_max: layers.read("maxTurns"),
             // Set by `load_with`, which knows the layers.
             subagent_model: None,
+            network: network(layers),
             workspace_roots,
             delivery: delivery(layers),
             ui: ui(layers),
@@ -489,11 +504,7 @@ impl Settings {
             image_detail: layers.read("multimodal.detail"),
             tools: tools(layers),
             models: models(layers),
-            persistent_grants: GrantKeeping {
-                enabled: layers.read("persistentGrants.enabled"),
-                scope: layers.read("persistentGrants.scope"),
-                ttl_ms: layers.read("persistentGrants.ttlMs"),
-            },
+            persistent_grants: persistent_grants(layers),
             checkpoints: checkpoints(layers),
             permissions: layers.read("permissions"),
             // Set by `load_with`, which knows the project's file.
@@ -502,6 +513,14 @@ impl Settings {
             hooks: layers.read("hooks"),
             providers: providers(layers, environment, failures),
         }
+    }
+}
+
+fn persistent_grants(layers: &Layers) -> GrantKeeping {
+    GrantKeeping {
+        enabled: layers.read("persistentGrants.enabled"),
+        scope: layers.read("persistentGrants.scope"),
+        ttl_ms: layers.read("persistentGrants.ttlMs"),
     }
 }
 
@@ -573,6 +592,14 @@ fn delegation(layers: &Layers) -> DelegationSettings {
         context_tokens_max: layers.read("context.subAgent.maxDelegateContextTokens"),
         result_tokens_max: layers.read("context.subAgent.maxResultTokensToMain"),
         main_result_tokens_max: layers.read("context.main.maxDelegateResultTokens"),
+    }
+}
+
+fn network(layers: &Layers) -> NetworkSettings {
+    NetworkSettings {
+        allowed_domains: layers.read("network.allowedDomains"),
+        blocked_domains: layers.read("network.blockedDomains"),
+        upload_bytes_max: layers.read("network.uploadLimitBytes"),
     }
 }
 

@@ -151,6 +151,7 @@ fn layers_override_value_by_value() {
     model = "flag"  (--model)
     multimodal.detail = "auto"  (built in)
     multimodal.maxImageBytes = 8388608  (built in)
+    network.uploadLimitBytes = 1048576  (built in)
     notify.method = "auto"  (built in)
     notify.title = true  (built in)
     notify.when = "unfocused"  (built in)
@@ -449,7 +450,8 @@ fn trusted_project_only_narrows() {
             .project(format!("{{ \"sandbox\": {{ \"network\": \"{theirs}\" }} }}"));
         place.load_with(|sources| sources.trust_project = true).unwrap().settings.sandbox.network
     };
-    assert_eq!(["inherit", "auto", "deny"].map(network), ["auto", "auto", "deny"]);
+    let stricter = ["inherit", "ask", "auto", "deny"].map(network);
+    assert_eq!(stricter, ["auto", "auto", "auto", "deny"]);
 
     let own = r#"{ "tool": "bash", "match": { "commandPrefix": "ls" }, "decision": "allow" }"#;
     let rules = |theirs: &str| {

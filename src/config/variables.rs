@@ -20,6 +20,7 @@ const READ: &[(&str, &str)] = &[
     ("POSSE_HOME", "Absolute path of a folder for configuration and state, in place of the XDG folders."),
     ("POSSE_SANDBOX_BACKEND", "Forces a mechanism of the sandbox, for tests of posse: `namespaces`, `bubblewrap`, `landlock` or `nothing`. It can only weaken what `sandbox.required` then refuses."),
     ("POSSE_SANDBOX_SURVEY", "Maximum number of folders that the sandbox searches for protected files, for tests of posse."),
+    ("POSSE_NETWORK_NAMES", "Names that lead to servers on this machine, for tests of posse: `registry.example=127.0.0.1:4873`. With it, commands reach no other name through the proxy."),
     ("POSSE_CODEX_LOOPBACK", "Lets the ChatGPT login use servers on this machine, for tests of posse."),
     ("HOME", "The home folder. Without it, `POSSE_HOME` must be set."),
     ("XDG_CONFIG_HOME", "Folder of configuration files, by default `~/.config`; posse uses `posse` in it. A relative path is ignored."),

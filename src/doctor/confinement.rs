@@ -10,7 +10,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 
-use posse_actors::ports::Confinement;
+use posse_actors::ports::{Confinement, NetworkAccess};
 use serde_json::Value;
 
 use crate::commands::runtime;
@@ -166,7 +166,7 @@ impl Trial {
             confinement: Confinement {
                 profile: profile.to_owned(),
                 writable_roots: vec![work.display().to_string()],
-                network: false,
+                network: NetworkAccess::Denied,
             },
             timeout: TRIAL,
             scratch: self.path("scratch"),

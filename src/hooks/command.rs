@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use posse_actors::ports::{Confinement, HookInvocation, HookReport, HookResult};
+use posse_actors::ports::{Confinement, HookInvocation, HookReport, HookResult, NetworkAccess};
 
 use crate::failure::ErrorCode;
 use crate::hooks::answer::{HookExit, HookInput, read, shown};
@@ -123,7 +123,7 @@ impl Runner {
         let mut input = hook_input::json(occasion, &cwd).to_string().into_bytes();
         input.push(b'\n');
         let nth = self.count.fetch_add(1, Ordering::Relaxed);
-        let network = hook.network && self.confinement.network;
+        let network = if hook.network { self.confinement.network } else { NetworkAccess::Denied };
         Spawn {
             program,
             arguments: hook.arguments.iter().map(OsString::from).collect(),

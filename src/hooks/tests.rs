@@ -2,8 +2,8 @@
 
 use posse_actors::conversation::{AssistantMessage, CallId, ContentPart, SessionId, StopReason};
 use posse_actors::ports::{
-    Access, Action, Completion, Delta, HookedCall, Provider, ProviderError, Request, Situation,
-    ToolAnnotations, Verdict,
+    Access, Action, Completion, Delta, HookedCall, NetworkAccess, Provider, ProviderError, Request,
+    Situation, ToolAnnotations, Verdict,
 };
 use posse_actors::testing::{ModelStep, PolicyFn, ScriptedModel, allow_all};
 use proptest::prelude::*;
@@ -24,7 +24,7 @@ fn hooks_of(policy: Arc<dyn Policy>) -> Arc<dyn Hook> {
         confinement: Confinement {
             profile: "workspace-write".to_owned(),
             writable_roots: Vec::new(),
-            network: false,
+            network: NetworkAccess::Denied,
         },
         tier: SandboxTier::None,
         watched: Vec::new(),
@@ -193,6 +193,7 @@ fn secrets_in_tool_results_are_masked() {
             output,
             facts,
             post_call: posse_actors::ports::PostCallSink::new(drop),
+            connections: posse_actors::ports::ConnectionAsker::default(),
             output_bytes_max: 1000,
             room_bytes: usize::MAX,
         };

@@ -51,7 +51,7 @@ mod tests {
     use std::time::Duration;
 
     use posse_actors::event::Scope;
-    use posse_actors::ports::{Confinement, PermissionQuestion, ToolAnnotations};
+    use posse_actors::ports::{Confinement, NetworkAccess, PermissionQuestion, ToolAnnotations};
 
     use super::*;
 
@@ -72,7 +72,7 @@ mod tests {
                 confinement: Confinement {
                     profile: "p".to_owned(),
                     writable_roots: Vec::new(),
-                    network: false,
+                    network: NetworkAccess::Denied,
                 },
             })
         }

@@ -23,7 +23,7 @@ use std::path::Path;
 
 use posse_actors::event::{Grant, PermissionMode, SandboxTier, Scope};
 use posse_actors::ports::{
-    Access, Action, AnswerSource, CommandPath, Confinement, Coverage, Operation,
+    Access, Action, AnswerSource, CommandPath, Confinement, Coverage, NetworkAccess, Operation,
     PermissionQuestion, Policy, Situation, Verdict,
 };
 use posse_base::failure::{Failure, printable};
@@ -159,10 +159,13 @@ impl SandboxMode {
 /// Network access of commands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum NetworkMode {
-    /// Commands have network access if a person answers permission requests
+    /// As `Domains` if a person answers permission requests
     /// ([`AnswerSource::Human`]).
     #[default]
     WithHuman,
+    /// Commands reach domains that are decided one by one, on the full tier. On other tiers they
+    /// have network access if a person answers permission requests.
+    Domains,
     /// Commands have no network access, even if a person answers permission requests.
     Deny,
     /// Commands always have network access.
@@ -170,13 +173,28 @@ pub enum NetworkMode {
 }
 
 impl NetworkMode {
-    /// Parses `auto`, `deny` and `inherit`. `None` for any other text.
+    /// Parses `auto`, `ask`, `deny` and `inherit`. `None` for any other text.
     pub fn named(name: &str) -> Option<NetworkMode> {
         match name {
             "auto" => Some(NetworkMode::WithHuman),
+            "ask" => Some(NetworkMode::Domains),
             "deny" => Some(NetworkMode::Deny),
             "inherit" => Some(NetworkMode::Inherit),
             _ => None,
+        }
+    }
+
+    /// Network access of a command that is not confined to reading.
+    pub fn access(self, asking: AnswerSource, tier: &SandboxTier) -> NetworkAccess {
+        let is_person = asking == AnswerSource::Human;
+        match (self, tier) {
+            (NetworkMode::Inherit, _) => NetworkAccess::Host,
+            (NetworkMode::Domains, SandboxTier::Full) => NetworkAccess::Domains,
+            (NetworkMode::WithHuman, SandboxTier::Full) if is_person => NetworkAccess::Domains,
+            (NetworkMode::WithHuman | NetworkMode::Domains, _) if is_person => NetworkAccess::Host,
+            (NetworkMode::Deny | NetworkMode::WithHuman | NetworkMode::Domains, _) => {
+                NetworkAccess::Denied
+            }
         }
     }
 }
@@ -605,11 +623,7 @@ impl RulePolicy {
         Confinement {
             profile: self.settings.sandbox.name().into(),
             writable_roots: if writable { self.settings.roots.clone() } else { Vec::new() },
-            network: match self.settings.network {
-                NetworkMode::WithHuman => situation.asking == AnswerSource::Human,
-                NetworkMode::Deny => false,
-                NetworkMode::Inherit => true,
-            },
+            network: self.settings.network.access(situation.asking, situation.tier),
         }
     }
 }
@@ -619,7 +633,7 @@ fn reading_confinement() -> Confinement {
     Confinement {
         profile: SandboxMode::ReadOnly.name().into(),
         writable_roots: Vec::new(),
-        network: false,
+        network: NetworkAccess::Denied,
     }
 }
 

@@ -4,14 +4,14 @@
 use posse_actors::event::{PermissionMode, SandboxTier};
 use posse_actors::ports::{
     Access, CommandConfinement, Confinement, Coverage, EffectClass, ModeDecision, ModeProfile,
-    Operation, PermissionQuestion, Situation, Verdict, decide,
+    NetworkAccess, Operation, PermissionQuestion, Situation, Verdict, decide,
 };
 use posse_base::failure::printable;
 
 use crate::commands::only_reads;
 use crate::shell::Judged;
 use crate::shell::allow::PlainCommand;
-use crate::shell::effects::{Hazard, hazard};
+use crate::shell::effects::{Hazards, hazards};
 use crate::shell::options::Reading;
 use crate::{JudgedAction, RulePolicy, SandboxMode, deny};
 
@@ -141,13 +141,28 @@ impl RulePolicy {
         let configured = self.confinement(situation);
         match profile {
             ModeProfile::Configured => configured,
-            ModeProfile::Workspace => Confinement { network: false, ..configured },
+            ModeProfile::Workspace => {
+                let network = if self.asks_by_domain(situation) {
+                    NetworkAccess::Domains
+                } else {
+                    NetworkAccess::Denied
+                };
+                Confinement { network, ..configured }
+            }
             ModeProfile::ReadOnly => Confinement {
                 profile: SandboxMode::ReadOnly.name().into(),
                 writable_roots: Vec::new(),
-                network: false,
+                network: NetworkAccess::Denied,
             },
         }
+    }
+
+    /// True if a command that the mode allows by itself reaches domains through the proxy, so that
+    /// a new domain is the question.
+    fn asks_by_domain(&self, situation: &Situation<'_>) -> bool {
+        situation.mode == PermissionMode::Auto
+            && self.command_confinement(situation) == CommandConfinement::Full
+            && self.confinement(situation).network == NetworkAccess::Domains
     }
 
     fn classified(&self, case: &JudgedAction<'_>) -> Classified {
@@ -165,24 +180,25 @@ impl RulePolicy {
             Access::Write if !operations.is_empty() && operations.iter().all(is_file) => {
                 EffectClass::Edit.into()
             }
-            Access::Process if !case.scripts.is_empty() => command_class(case),
+            Access::Process if !case.scripts.is_empty() => {
+                command_class(case, self.asks_by_domain(case.situation))
+            }
             _ => EffectClass::Unknown.into(),
         }
     }
 }
 
-/// Class of the commands of an action: that of the one with the widest effects.
-fn command_class(case: &JudgedAction<'_>) -> Classified {
+/// Class of the commands of an action: that of the one with the widest effects. `by_domain`: the
+/// proxy asks about the domains that they reach.
+fn command_class(case: &JudgedAction<'_>, by_domain: bool) -> Classified {
     if only_reads(case) && case.scripts.iter().all(Judged::is_read_alike) {
         return EffectClass::ReadingCommand.into();
     }
-    let hazards: Vec<Hazard> =
-        case.scripts.iter().filter_map(|script| hazard(&script.findings)).collect();
-    let network = hazards.iter().find_map(|hazard| match hazard {
-        Hazard::Network(program) => Some(program),
-        Hazard::Destroys(_) => None,
-    });
-    if let Some(program) = network {
+    let hazards: Vec<Hazards> =
+        case.scripts.iter().map(|script| hazards(&script.findings)).collect();
+    let sends = hazards.iter().find_map(|hazards| hazards.sends.as_ref());
+    let fetches = hazards.iter().find_map(|hazards| hazards.fetches.as_ref());
+    if let Some(program) = sends.or_else(|| fetches.filter(|_| !by_domain)) {
         let reason = Some(format!("`{}` needs the network", printable(program)));
         return Classified { class: EffectClass::NetworkCommand, reason };
     }
@@ -203,11 +219,8 @@ fn command_class(case: &JudgedAction<'_>) -> Classified {
 /// overwrite or discard.
 ///
 /// A checkpoint does not change this: it can leave files out, and a restore keeps some.
-fn destruction(case: &JudgedAction<'_>, hazards: &[Hazard]) -> Option<String> {
-    let destroys = hazards.iter().find_map(|hazard| match hazard {
-        Hazard::Destroys(why) => Some(why.clone()),
-        Hazard::Network(_) => None,
-    });
+fn destruction(case: &JudgedAction<'_>, hazards: &[Hazards]) -> Option<String> {
+    let destroys = hazards.iter().find_map(|hazards| hazards.destroys.clone());
     let replaced = case.action.operations.iter().find_map(|operation| match operation {
         Operation::Execute { replaces, .. } => replaces.first(),
         _ => None,

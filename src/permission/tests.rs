@@ -94,7 +94,8 @@ pub(super) fn judged(policy: &RulePolicy, action: &Action, situation: &Situation
             if policy.settings.relocated.is_none() && action.operations.iter().all(is_command) =>
         {
             assert_eq!(coverage, Coverage::Uncovered);
-            let reads = confinement.profile == "read-only" && !confinement.network;
+            let reads =
+                confinement.profile == "read-only" && confinement.network == NetworkAccess::Denied;
             let partly = case
                 .scripts
                 .iter()
@@ -414,18 +415,43 @@ fn sandbox_follows_the_settings() {
             NetworkMode::WithHuman,
             AnswerSource::Human,
             &roots[..],
-            true,
+            NetworkAccess::Domains,
         ),
-        (SandboxMode::WorkspaceWrite, NetworkMode::WithHuman, AnswerSource::Yes, &roots[..], false),
+        (
+            SandboxMode::WorkspaceWrite,
+            NetworkMode::WithHuman,
+            AnswerSource::Yes,
+            &roots[..],
+            NetworkAccess::Denied,
+        ),
         (
             SandboxMode::WorkspaceWrite,
             NetworkMode::WithHuman,
             AnswerSource::Nobody,
             &roots[..],
-            false,
+            NetworkAccess::Denied,
         ),
-        (SandboxMode::ReadOnly, NetworkMode::Inherit, AnswerSource::Nobody, &[], true),
-        (SandboxMode::Off, NetworkMode::Deny, AnswerSource::Human, &roots[..], false),
+        (
+            SandboxMode::WorkspaceWrite,
+            NetworkMode::Domains,
+            AnswerSource::Nobody,
+            &roots[..],
+            NetworkAccess::Domains,
+        ),
+        (
+            SandboxMode::ReadOnly,
+            NetworkMode::Inherit,
+            AnswerSource::Nobody,
+            &[],
+            NetworkAccess::Host,
+        ),
+        (
+            SandboxMode::Off,
+            NetworkMode::Deny,
+            AnswerSource::Human,
+            &roots[..],
+            NetworkAccess::Denied,
+        ),
     ];
     for (sandbox, network, asking, writable, reaches) in table {
         assert_eq!(SandboxMode::named(sandbox.name()), Some(sandbox));

@@ -11,7 +11,7 @@ use posse_actors::conversation::CallId;
 use posse_actors::event::{Event, RecordId, Scope};
 use posse_actors::limits::Limits;
 use posse_actors::ports::{
-    Action, CallContext, Clock, Completion, Confinement, Delta, DeltaSender, Ids,
+    Action, CallContext, Clock, Completion, Confinement, Delta, DeltaSender, Ids, NetworkAccess,
     PermissionQuestion, PermittedCall, Policy, PortFuture, Prepared, Provider, ProviderError,
     ProviderInfo, Request, RunContext, SideEffect, Situation, Tool, ToolAnnotations, ToolError,
     ToolOutput, ToolSpec, Verdict,
@@ -320,7 +320,7 @@ impl Policy for ReplayContext {
         let confinement = Confinement {
             profile: "record".to_owned(),
             writable_roots: Vec::new(),
-            network: false,
+            network: NetworkAccess::Denied,
         };
         let asked = self.recording.asked.get(&CallId::new(action.digest.clone()));
         let Some(asked) = asked else { return Verdict::Allow(confinement) };

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use posse_actors::conversation::{CallId, QuestionId};
-use posse_actors::event::{Event, Grant, Scope};
+use posse_actors::event::{Event, Grant, Scope, TargetType};
 use posse_actors::permission_coordinator::HumanDecision;
 use serde::Serialize;
 
@@ -70,6 +70,9 @@ pub(crate) fn apply(
         }
     };
     match event {
+        // A replayed command makes no connection.
+        Event::PermissionRequested { target, .. }
+            if target.target_type == TargetType::Connection => {}
         Event::PermissionRequested { request_id, call_id, summary, detail, reason, .. } => {
             questions.insert(request_id.clone(), call_id.clone());
             let (summary, detail) = (summary.clone(), detail.clone());

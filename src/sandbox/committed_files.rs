@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use posse_actors::ports::Confinement;
+use posse_actors::ports::{Confinement, NetworkAccess};
 
 use crate::git_settings::{HARMLESS, PROGRAMS, VARIABLES};
 use crate::protect::{Committed, CommittedFile, Undecided};
@@ -169,7 +169,7 @@ impl Sandbox {
             confinement: Confinement {
                 profile: "read-only".to_owned(),
                 writable_roots: Vec::new(),
-                network: false,
+                network: NetworkAccess::Denied,
             },
             timeout: GIT_MAX,
             scratch: place.scratch.to_owned(),

@@ -31,8 +31,10 @@ use crate::landlock::Made;
 use crate::namespaces::{self, Mounted};
 use crate::plan::{Backend, Plan};
 use crate::seccomp::Filters;
-use crate::wire::{self, CommandStreams, HelperLine, HelperMessage, HelperRequest};
-use crate::{helper_output, init, landlock, temporary, watchdog};
+use crate::wire::{
+    self, CommandStreams, HelperLine, HelperMessage, HelperRequest, RequestDescriptors,
+};
+use crate::{helper_output, init, landlock, listeners, temporary, watchdog};
 
 /// First command line argument that makes the posse binary run as a helper.
 pub(crate) const MARK: &str = "__posse_helper";
@@ -244,12 +246,10 @@ fn split(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
 
 fn become_requested(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
     let mut ahead = None;
-    let (request, directory, streams) = loop {
+    let (request, RequestDescriptors { directory, streams, .. }) = loop {
         match HelperMessage::receive(control)? {
             None => return Ok(ExitCode::SUCCESS),
-            Some(HelperMessage::Do(request, directory, streams)) => {
-                break (request, directory, streams);
-            }
+            Some(HelperMessage::Do(request, descriptors)) => break (request, descriptors),
             // Rules that cannot be made in advance are made when they are needed, with an error
             // then.
             Some(HelperMessage::Expect(plan)) if HelperShape::of(&plan) == facts.shape => {
@@ -258,7 +258,7 @@ fn become_requested(control: &UnixStream, facts: &Facts) -> Result<ExitCode, Str
             Some(HelperMessage::Expect(_)) => {}
         }
     };
-    if HelperShape::of(&request.plan) != facts.shape {
+    if HelperShape::of(&request.plan) != facts.shape || !request.listen.is_empty() {
         return Err("the helper is not ready for this plan".to_owned());
     }
     nix::unistd::fchdir(&directory).context("the working directory is gone")?;
@@ -317,15 +317,20 @@ fn outer(control: &UnixStream, network: bool, mut facts: Facts) -> Result<ExitCo
 /// Runs as PID 1 of a namespace: waits for the request, applies its mounts and limits, and forks
 /// into the command (child) and the init process (parent).
 fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
-    let (request, directory, streams) = match HelperMessage::receive(control)? {
+    let (request, descriptors) = match HelperMessage::receive(control)? {
         None => return Ok(ExitCode::SUCCESS),
-        Some(HelperMessage::Do(request, directory, streams)) => (request, directory, streams),
+        Some(HelperMessage::Do(request, descriptors)) => (request, descriptors),
         // The Landlock rules depend on mounts that do not exist yet.
         Some(HelperMessage::Expect(_)) => return Err("the helper expects nothing".to_owned()),
     };
-    let HelperRequest { plan, .. } = &request;
-    if HelperShape::of(plan) != facts.shape {
+    let RequestDescriptors { directory, streams, listeners } = descriptors;
+    let HelperRequest { plan, listen, .. } = &request;
+    if HelperShape::of(plan) != facts.shape || (plan.network && !listen.is_empty()) {
         return Err("the helper is not ready for this plan".to_owned());
+    }
+    if let Some(channel) = listeners {
+        // The command must not inherit the socket, nor a listener.
+        listeners::open_listeners(listen, channel.as_fd())?;
     }
     let path = folder_path(&directory)?;
     let meant = identity(&directory)?;
@@ -371,8 +376,11 @@ fn become_command(
     ahead: Option<Made>,
     streams: Option<CommandStreams>,
 ) -> Result<Infallible, String> {
-    let HelperRequest { plan, program, arguments, environment } = request;
+    let HelperRequest { plan, program, arguments, environment, listen } = request;
     let mut report = facts.report(plan);
+    if !listen.is_empty() {
+        report["network"] = json!("domains");
+    }
     if plan.tier != SandboxTier::None {
         // They were dropped before; this verifies it with the kernel.
         if kernel::has_capabilities().context("capabilities")? {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use posse_actors::event::SandboxTier;
-use posse_actors::ports::Confinement;
+use posse_actors::ports::{Confinement, NetworkAccess};
 use serde::Deserialize;
 
 use crate::plan::{Backend, Plan, TemporaryMount};
@@ -193,7 +193,8 @@ impl Sandbox {
             hidden,
             replaced: Vec::new(),
             temporary,
-            network: confinement.network,
+            // Domains are reached through listeners of posse, without a route.
+            network: confinement.network == NetworkAccess::Host,
             processes_max: data.places.processes_max,
         })
     }

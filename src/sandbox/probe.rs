@@ -239,7 +239,8 @@ fn attempt_in(place: &Path, helper: &Path, backend: Backend) -> Result<String, S
     let program = program.into_iter().find(|path| path.is_file());
     let program = program.ok_or("there is no program to try it with")?;
     let arguments = if program.ends_with("sh") { vec!["-c".into(), ":".into()] } else { vec![] };
-    let request = HelperRequest { plan, program, arguments, environment: Vec::new() };
+    let request =
+        HelperRequest { plan, program, arguments, environment: Vec::new(), listen: Vec::new() };
     let directory = File::open(&folder).map_err(|error| error.to_string())?;
     let (control, control_end) = UnixStream::pair().map_err(|error| error.to_string())?;
     // A trial in the background must not be taken for a process that a command left behind.
@@ -291,7 +292,7 @@ fn converse(
     let failed = |error: io::Error| format!("the helper does not answer: {error}");
     control.set_read_timeout(Some(TRIAL_MAX)).map_err(failed)?;
     control.set_write_timeout(Some(TRIAL_MAX)).map_err(failed)?;
-    let sent = request.send(control, directory.as_fd(), None);
+    let sent = request.send(control, directory.as_fd(), None, None);
     let mut said = String::new();
     let heard = control.take(16 << 10).read_to_string(&mut said);
     let mut report = None;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use nix::libc;
 use nix::sys::stat::fstat;
 use posse_actors::event::SandboxTier;
-use posse_actors::ports::Confinement;
+use posse_actors::ports::{Confinement, NetworkAccess};
 use posse_base::or_pending;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::UnixStream;
@@ -27,6 +27,7 @@ use crate::guard::{Exemptions, Guard, LateFindings};
 use crate::helper::HelperShape;
 use crate::helper_output::MaskedPrefix;
 use crate::init;
+use crate::listeners::ListenerRequest;
 use crate::mask::Mask;
 use crate::memory;
 use crate::output_chunks::OutputChunker;
@@ -91,7 +92,7 @@ impl Sandbox {
         watch: impl FnMut(Update) + Send,
     ) -> Result<ProcessOutcome, RunError> {
         let besides = Exemptions { unsurveyed: true, ..Exemptions::default() };
-        self.run_judged(spawn, besides, None, watch).await
+        self.run_judged(spawn, besides, None, None, watch).await
     }
 
     /// Runs `spawn` as [`run`](Sandbox::run) does, with the exemptions `besides`. Fails with
@@ -100,11 +101,13 @@ impl Sandbox {
     ///
     /// `late` receives the findings that no outcome contains, also if the future is dropped.
     /// Without it, the next check reports those of a dropped future, and the others are logged.
+    /// `listeners`: listeners to open in the network namespace of the command.
     pub async fn run_judged(
         &self,
         spawn: Spawn,
         besides: Exemptions,
         late: Option<LateFindings>,
+        listeners: Option<ListenerRequest>,
         mut watch: impl FnMut(Update) + Send,
     ) -> Result<ProcessOutcome, RunError> {
         // Dropped last, when it is no longer used.
@@ -136,7 +139,7 @@ impl Sandbox {
         // With mounts, most of the slow preparation needs the mounts of this command.
         let expected = matches!(shape, HelperShape::Reduced { .. }).then(|| plan.clone());
         let space = space.as_ref();
-        let mut running = self.start(spawn, &temporary, space, &directory, plan)?;
+        let mut running = self.start(spawn, &temporary, space, &directory, plan, listeners)?;
         running.measured = measured;
         drop(directory);
         let meanwhile = || self.keep(shape, space, expected.clone());
@@ -171,7 +174,7 @@ impl Sandbox {
         let confinement = Confinement {
             profile: "read-only".to_owned(),
             writable_roots: Vec::new(),
-            network: false,
+            network: NetworkAccess::Denied,
         };
         let mut plan = self.plan(&confinement, directory.as_fd(), temporary.folder())?;
         let place = CommandPlace { temporary: &temporary, space, directory: &directory, scratch };
@@ -192,7 +195,7 @@ impl Sandbox {
         let CommandPlace { temporary, space, directory, .. } = place;
         let mut plan = self.plan(&spawn.confinement, directory.as_fd(), temporary.folder())?;
         plan.hidden.extend(hidden.iter().cloned());
-        let mut running = self.start(spawn, temporary, space, directory, plan)?;
+        let mut running = self.start(spawn, temporary, space, directory, plan, None)?;
         running.mask = Mask::new(&[]);
         running.drive(&mut |_| {}, &|| {}).await.map_err(start_error)?;
         running.end(&mut |_| {}).await
@@ -205,7 +208,10 @@ impl Sandbox {
         space: Option<&Arc<SessionTemporary>>,
         directory: &OwnedFd,
         plan: Plan,
+        listeners: Option<ListenerRequest>,
     ) -> Result<RunningCommand, RunError> {
+        let listeners =
+            listeners.filter(|_| HelperShape::of(&plan).has_pid_namespace() && !plan.network);
         let tier = plan.tier.clone();
         let mounted = plan.temporary.as_ref().map(|mount| mount.target.clone());
         let folder = mounted.unwrap_or_else(|| temporary.folder().to_owned()).into_os_string();
@@ -214,6 +220,7 @@ impl Sandbox {
             program: spawn.program,
             arguments: spawn.arguments,
             environment: self.environment.clone(),
+            listen: listeners.as_ref().map(|request| request.ports.clone()).unwrap_or_default(),
         };
         let folders = ["TMPDIR", "TMP", "TEMP"].map(|name| (name.into(), folder.clone()));
         request.environment.extend(folders);
@@ -229,9 +236,12 @@ impl Sandbox {
         let dialogue = spawn.dialogue.as_ref();
         let prepared = dialogue.map(|dialogue| dialogue.prepare(temporary.folder())).transpose();
         let (errors, streams) = prepared.map_err(start_error)?.unzip();
-        let ready = self.acquire_helper(&mut request, directory, streams.as_ref(), space)?;
+        let channel = listeners.map(|listeners| listeners.channel);
+        let descriptors = (directory, streams.as_ref(), channel.as_ref());
+        let ready = self.acquire_helper(&mut request, descriptors, space)?;
         // Reading the pipe ends when the command has closed its end.
         drop(streams);
+        drop(channel);
         ready.tree.wake();
         let ReadyHelper { child, tree, output, control, .. } = ready;
         control.set_nonblocking(true).map_err(start_error)?;
@@ -274,15 +284,15 @@ impl Sandbox {
     fn acquire_helper(
         &self,
         request: &mut HelperRequest,
-        directory: &OwnedFd,
-        streams: Option<&CommandStreams>,
+        (directory, streams, listeners): (&OwnedFd, Option<&CommandStreams>, Option<&OwnedFd>),
         space: Option<&Arc<SessionTemporary>>,
     ) -> Result<ReadyHelper, RunError> {
+        let listeners = listeners.map(AsFd::as_fd);
         let shape = HelperShape::of(&request.plan);
         let environment = request.environment.len();
         if let Some(ready) = self.take_spare(shape, space) {
             request.environment.push(ready.mark.variable());
-            if request.send(&ready.control, directory.as_fd(), streams).is_ok() {
+            if request.send(&ready.control, directory.as_fd(), streams, listeners).is_ok() {
                 return Ok(ready);
             }
             // It has just died. It cannot have executed anything that it did not read.
@@ -295,7 +305,7 @@ impl Sandbox {
         };
         let ready = ready.map_err(start_error)?;
         request.environment.push(ready.mark.variable());
-        if let Err(error) = request.send(&ready.control, directory.as_fd(), streams) {
+        if let Err(error) = request.send(&ready.control, directory.as_fd(), streams, listeners) {
             // A helper that does not read does not report either, which is handled later.
             tracing::debug!(%error, "the helper does not listen");
         }

@@ -20,10 +20,10 @@ use crate::plan::{Backend, Plan, Replacement, TemporaryMount};
 
 /// Header of a request. It contains the version, because a helper of another version must reject
 /// it.
-const MAGIC: &[u8] = concat!("posse-helper-3 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
+const MAGIC: &[u8] = concat!("posse-helper-4 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
 
 /// Header of an expected plan, which is sent to a spare helper before the request.
-const MAGIC_AHEAD: &[u8] = concat!("posse-expect-3 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
+const MAGIC_AHEAD: &[u8] = concat!("posse-expect-4 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
 
 /// Maximum size in bytes of an expected plan: more might not fit into the socket buffer of a helper
 /// that is not reading yet.
@@ -34,7 +34,7 @@ const AHEAD_BYTES_MAX: usize = 64 << 10;
 const REQUEST_BYTES_MAX: usize = 8 << 20;
 
 /// Maximum number of descriptors in one message.
-const DESCRIPTORS_MAX: usize = 3;
+const DESCRIPTORS_MAX: usize = 4;
 
 /// Request to a helper to execute `program` confined by `plan`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +44,19 @@ pub(crate) struct HelperRequest {
     pub(crate) arguments: Vec<OsString>,
     /// Complete environment of the program.
     pub(crate) environment: Vec<(OsString, OsString)>,
+    /// Ports at which the helper listens for posse in the network namespace of the command.
+    pub(crate) listen: Vec<u16>,
+}
+
+/// Descriptors that belong to a request.
+#[derive(Debug)]
+pub(crate) struct RequestDescriptors {
+    /// Open working directory of the command.
+    pub(crate) directory: OwnedFd,
+    /// Streams of the command, if they are not those of the helper.
+    pub(crate) streams: Option<CommandStreams>,
+    /// Socket for the listeners of [`HelperRequest::listen`]. `None` if there are none.
+    pub(crate) listeners: Option<OwnedFd>,
 }
 
 /// Message to a helper.
@@ -51,9 +64,8 @@ pub(crate) struct HelperRequest {
 pub(crate) enum HelperMessage {
     /// Plan that the next request will probably have, for preparation in advance.
     Expect(Plan),
-    /// Request, the open working directory of the command, and its streams if they are not those of
-    /// the helper.
-    Do(HelperRequest, OwnedFd, Option<CommandStreams>),
+    /// Request with its descriptors.
+    Do(HelperRequest, RequestDescriptors),
 }
 
 /// Standard input and standard error of a command.
@@ -127,6 +139,8 @@ impl HelperRequest {
         put(&mut out, self.program.as_os_str().as_bytes());
         put_items(&mut out, self.arguments.iter().map(|argument| &**argument));
         put_items(&mut out, self.environment.iter().flat_map(|(name, value)| [&**name, &**value]));
+        let ports: Vec<OsString> = self.listen.iter().map(|port| port.to_string().into()).collect();
+        put_items(&mut out, ports.iter().map(|port| &**port));
         out
     }
 
@@ -138,17 +152,20 @@ impl HelperRequest {
         let variables = from.list()?;
         let (pairs, rest) = variables.as_chunks::<2>();
         let environment = pairs.iter().map(|[name, value]| (name.clone(), value.clone())).collect();
+        let ports = from.list()?.into_iter().map(|port| port.to_str()?.parse().ok());
+        let listen: Vec<u16> = ports.collect::<Option<_>>()?;
         let is_whole = from.0.is_empty() && rest.is_empty() && program.is_absolute();
-        is_whole.then_some(HelperRequest { plan, program, arguments, environment })
+        is_whole.then_some(HelperRequest { plan, program, arguments, environment, listen })
     }
 
-    /// Sends the request, and the working directory and the streams as descriptors. Fails if the request is larger
-    /// than [`REQUEST_BYTES_MAX`] or the socket does not take it.
+    /// Sends the request, and the working directory, the streams and the socket for listeners as
+    /// descriptors. Fails if the request is larger than [`REQUEST_BYTES_MAX`] or the socket does not take it.
     pub(crate) fn send(
         &self,
         to: &UnixStream,
         directory: BorrowedFd<'_>,
         streams: Option<&CommandStreams>,
+        listeners: Option<BorrowedFd<'_>>,
     ) -> io::Result<()> {
         let body = self.encode();
         let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= REQUEST_BYTES_MAX);
@@ -163,6 +180,7 @@ impl HelperRequest {
                 .flat_map(|streams| [&streams.input, &streams.errors])
                 .map(AsRawFd::as_raw_fd),
         );
+        descriptors.extend(listeners.iter().map(AsRawFd::as_raw_fd));
         let rights = [ControlMessage::ScmRights(&descriptors)];
         let flags = MsgFlags::MSG_NOSIGNAL;
         let sent =
@@ -204,12 +222,17 @@ impl HelperMessage {
         let request = HelperRequest::decode(&body).ok_or("the request makes no sense")?;
         let mut descriptors = descriptors.into_iter();
         let directory = descriptors.next().ok_or("the request has no working directory")?;
-        let streams = match (descriptors.next(), descriptors.next()) {
+        let listens = !request.listen.is_empty();
+        let mut rest: Vec<OwnedFd> = descriptors.collect();
+        let listeners = rest.pop_if(|_| listens);
+        let mut rest = rest.into_iter();
+        let streams = match (rest.next(), rest.next()) {
             (Some(input), Some(errors)) => Some(CommandStreams { input, errors }),
-            (None, _) => None,
-            (Some(_), None) => return Err("the request lacks a stream".to_owned()),
+            (None, _) if listens == listeners.is_some() => None,
+            _ => return Err("the request lacks a stream".to_owned()),
         };
-        Ok(Some(HelperMessage::Do(request, directory, streams)))
+        let descriptors = RequestDescriptors { directory, streams, listeners };
+        Ok(Some(HelperMessage::Do(request, descriptors)))
     }
 }
 
@@ -229,7 +252,11 @@ pub(crate) fn receive_descriptors<const N: usize>(from: &UnixStream) -> io::Resu
     received.try_into().map_err(|_| io::Error::other("no descriptors were sent"))
 }
 
-fn receive_first(from: &UnixStream, into: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+/// Receives bytes into `into`, and the descriptors that came with them.
+pub(crate) fn receive_first(
+    from: &impl AsRawFd,
+    into: &mut [u8],
+) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = nix::cmsg_space!([std::os::fd::RawFd; DESCRIPTORS_MAX]);
     let mut parts = [IoSliceMut::new(into)];
     let flags = MsgFlags::MSG_CMSG_CLOEXEC;
@@ -384,30 +411,40 @@ mod tests {
             program: "/bin/sh".into(),
             arguments: vec!["-c".into(), "".into()],
             environment: vec![("A".into(), "b=\nc".into())],
+            listen: Vec::new(),
         }
     }
 
     #[test]
-    fn request_round_trips_with_its_folder() {
+    fn request_round_trips_with_its_descriptors() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let folder = std::fs::File::open("/").unwrap();
         let stream = || std::fs::File::open("/dev/null").unwrap().into();
         let streams = CommandStreams { input: stream(), errors: stream() };
         for streams in [None, Some(&streams)] {
-            request().send(&ours, folder.as_fd(), streams).unwrap();
-            let Some(HelperMessage::Do(received, _, given)) =
-                HelperMessage::receive(&theirs).unwrap()
-            else {
-                panic!()
-            };
-            assert_eq!((received, given.is_some()), (request(), streams.is_some()));
+            for listen in [vec![], vec![61_080, 8080]] {
+                let sent = HelperRequest { listen, ..request() };
+                let socket = (!sent.listen.is_empty()).then(|| folder.as_fd());
+                sent.send(&ours, folder.as_fd(), streams, socket).unwrap();
+                let Some(HelperMessage::Do(received, given)) =
+                    HelperMessage::receive(&theirs).unwrap()
+                else {
+                    panic!()
+                };
+                assert_eq!(received, sent);
+                assert_eq!(given.streams.is_some(), streams.is_some());
+                assert_eq!(given.listeners.is_some(), socket.is_some());
+            }
         }
-        request().send(&ours, folder.as_fd(), None).unwrap();
-        let Some(HelperMessage::Do(_, directory, None)) = HelperMessage::receive(&theirs).unwrap()
-        else {
+        let listening = HelperRequest { listen: vec![1], ..request() };
+        listening.send(&ours, folder.as_fd(), None, None).unwrap();
+        HelperMessage::receive(&theirs).unwrap_err();
+        request().send(&ours, folder.as_fd(), None, None).unwrap();
+        let Some(HelperMessage::Do(_, given)) = HelperMessage::receive(&theirs).unwrap() else {
             panic!()
         };
-        let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
+        assert!(given.streams.is_none() && given.listeners.is_none());
+        let link = format!("/proc/self/fd/{}", given.directory.as_raw_fd());
         assert_eq!(std::fs::read_link(link).unwrap(), Path::new("/"));
         drop(ours);
         assert!(HelperMessage::receive(&theirs).unwrap().is_none());
@@ -418,7 +455,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let folder = std::fs::File::open("/").unwrap();
         assert!(request().plan.send_expected_plan(&ours).unwrap());
-        request().send(&ours, folder.as_fd(), None).unwrap();
+        request().send(&ours, folder.as_fd(), None, None).unwrap();
         let Some(HelperMessage::Expect(plan)) = HelperMessage::receive(&theirs).unwrap() else {
             panic!()
         };

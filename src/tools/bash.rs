@@ -3,6 +3,7 @@
 //! A non-zero exit code is not a tool error: the model reads the output and the code.
 
 mod background;
+mod connections;
 mod foreground;
 pub mod links;
 mod network;
@@ -22,6 +23,7 @@ use posse_actors::ports::{
 };
 use posse_base::failure::printable;
 use posse_base::protected::is_protected;
+use posse_egress::Destination;
 use posse_sandbox::{Directory, Exemptions, RunError, Sandbox, Spawn, Update, cancelled_checks};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -120,6 +122,8 @@ struct BashPayload {
     background: bool,
     /// True if no time limit was requested.
     continues: bool,
+    /// Domains that the detail of the call names.
+    domains: Vec<Destination>,
 }
 
 impl Tool for Bash {
@@ -162,12 +166,13 @@ impl Tool for Bash {
             let confinement = call.confinement().clone();
             let besides = exemptions_of(call.action());
             let summary = call.action().summary.clone();
+            let is_approved = call.is_approved();
             let payload: BashPayload = match refusal::payload(call) {
                 Ok(payload) => payload,
                 Err(refused) => return ToolOutput::error(refused.to_string()),
             };
-            let BashPayload { command, directory, shown, timeout, note, background, continues } =
-                payload;
+            let BashPayload { command, directory, shown, timeout, note, background, .. } = payload;
+            let approved = if is_approved { payload.domains } else { Vec::new() };
             if env.dry_run {
                 let text = format!("dry run: nothing was run. It would run in {shown}:\n{command}");
                 return ToolOutput::text(text).with_metadata(json!({"dryRun": true}));
@@ -189,11 +194,11 @@ impl Tool for Bash {
                 at_timeout: None,
             };
             if background {
-                let start = JobStart { spawn, besides, summary, note };
+                let start = JobStart { spawn, besides, summary, note, approved };
                 return background::start(&env, sandbox, start, &context).await;
             }
-            let continues = continues && !env.jobs.is_closed();
-            let command = Foreground { spawn, besides, summary, note, continues };
+            let continues = payload.continues && !env.jobs.is_closed();
+            let command = Foreground { spawn, besides, summary, note, continues, approved };
             foreground::run(&env, sandbox, command, &context).await
         })
     }
@@ -296,11 +301,13 @@ fn prepare(
     }));
     parts.extend(replaces.iter().map(String::as_bytes));
     parts.extend(hashed.iter().map(|path| path.as_os_str().as_encoded_bytes()));
-    let words =
-        (summary(&command, &place, &unprotected, background), detail(&command, &unprotected));
+    let domains = connections::named_domains(env, &command, &cwd);
+    let detail = detail(&command, &unprotected, &domains);
+    let words = (summary(&command, &place, &unprotected, background), detail);
     let digest = digest::of(&parts);
     let shown = shown(&place);
-    let payload = BashPayload { command, directory, shown, timeout, note, background, continues };
+    let payload =
+        BashPayload { command, directory, shown, timeout, note, background, continues, domains };
     Ok(prepared(NAME, operations, words, digest, payload))
 }
 
@@ -361,8 +368,8 @@ fn unprotected(env: &ToolEnvironment, paths: &[String]) -> Result<Vec<Located>, 
 }
 
 /// Formats the detail of a call for a person: the whole command, and all paths whose protection the
-/// command asks to lift.
-fn detail(command: &str, unprotected: &[Located]) -> String {
+/// command asks to lift, and the domains that an approval allows.
+fn detail(command: &str, unprotected: &[Located], domains: &[Destination]) -> String {
     let mut detail = command.to_owned();
     if !unprotected.is_empty() {
         detail.push_str(
@@ -371,6 +378,12 @@ fn detail(command: &str, unprotected: &[Located]) -> String {
     }
     for place in unprotected {
         detail.extend(["\n  ", &printable(&place.absolute().display().to_string())]);
+    }
+    if !domains.is_empty() {
+        detail.push_str("\n\na yes to this command also lets it connect to:");
+    }
+    for domain in domains {
+        detail.extend(["\n  ", &domain.to_string()]);
     }
     detail
 }

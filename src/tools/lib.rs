@@ -44,6 +44,7 @@ use posse_actors::ports::{
     Action, CommandPath, Operation, Prepared, ToolAnnotations, ToolError, ToolSpec, Toolbox,
 };
 use posse_base::threads;
+use posse_egress::Egress;
 use posse_images::ImageLimits;
 use posse_sandbox::{Sandbox, ToolWrites, TrackedSecret};
 use serde::de::DeserializeOwned;
@@ -101,6 +102,8 @@ pub struct ToolEnvironment {
     /// Registry of the file changes of tools. The check of protected files after a command uses it
     /// to tell these changes from changes by the command.
     pub written: ToolWrites,
+    /// Proxy of the session for commands with network by domain. `None`: no command has one.
+    pub egress: Option<Arc<Egress>>,
     /// Functions that find the paths and the programs in a shell command, as the policy does.
     pub commands: CommandReader,
 }
@@ -187,6 +190,7 @@ impl ToolEnvironment {
             timeouts: CommandTimeouts::default(),
             recall: stored_output::Recall::default(),
             written: ToolWrites::default(),
+            egress: None,
             // Without a policy that reads commands there are no grants either.
             commands: CommandReader {
                 paths: |_, _, _| Vec::new(),

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use posse_actors::conversation::{ToolCall, text_of};
 use posse_actors::ports::permit_for_test;
 use posse_actors::ports::{
-    CallContext, Confinement, PostCallSink, Prepared, RunContext, ToolError, ToolOutput, Toolbox,
+    CallContext, Confinement, NetworkAccess, PostCallSink, Prepared, RunContext, ToolError,
+    ToolOutput, Toolbox,
 };
 use posse_actors::tool_call::arguments;
 use posse_sandbox::Sandbox;
@@ -97,8 +98,11 @@ impl ToolFixture {
             name: tool.to_owned(),
             arguments: String::new(),
         };
-        let confinement =
-            Confinement { profile: String::new(), writable_roots: vec![], network: false };
+        let confinement = Confinement {
+            profile: String::new(),
+            writable_roots: vec![],
+            network: NetworkAccess::Denied,
+        };
         let (output, _output) = mpsc::channel(1);
         let (facts, _facts) = mpsc::channel(1);
         let run = RunContext {
@@ -106,6 +110,7 @@ impl ToolFixture {
             output,
             facts,
             post_call: PostCallSink::new(drop),
+            connections: posse_actors::ports::ConnectionAsker::default(),
             output_bytes_max: 32 << 10,
             room_bytes: usize::MAX,
         };

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use posse_actors::conversation::{CallId, ContentPart, MessageId, QuestionId, text_of};
-use posse_actors::event::{Event, MessageKind, Origin, ToolFailureClass};
+use posse_actors::event::{Event, MessageKind, Origin, TargetType, ToolFailureClass};
 use posse_actors::skills;
 use posse_base::failure::{Failure, printable};
 use posse_frontend::commands::permission_mode_changed;
@@ -252,9 +252,12 @@ impl View {
 
     fn follow_question(&mut self, event: &Event) {
         match event {
-            Event::PermissionRequested { request_id, call_id, summary, .. } => {
+            Event::PermissionRequested { request_id, call_id, summary, target, .. } => {
                 self.asked.push((request_id.clone(), call_id.clone()));
-                if let Some(tool) = self.known(call_id) {
+                // A connection is a part of its call.
+                if target.target_type != TargetType::Connection
+                    && let Some(tool) = self.known(call_id)
+                {
                     tool.summary = Some(summary.clone());
                 }
             }

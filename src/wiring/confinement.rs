@@ -9,6 +9,7 @@ use secrecy::SecretString;
 
 use crate::config::{Dirs, Environment, Layers, SandboxSettings, SettingOrigin, Settings};
 use crate::failure::{ErrorCode, Exit, Failure};
+use crate::network;
 use crate::sandbox::{Backend, ProbeRequest, Sandbox, Surroundings, ToolWrites};
 use crate::secrets::files::SecretFiles;
 use crate::wiring::session::Setup;
@@ -148,21 +149,12 @@ fn failed_trials(sandbox: &Sandbox) -> String {
         .collect()
 }
 
-/// True if commands have the network. `auto` gives it to them only if a person can be asked.
-pub(crate) fn inherits_network(settings: &SandboxSettings, asking: AnswerSource) -> bool {
-    match settings.network.as_str() {
-        "inherit" => true,
-        "auto" => asking == AnswerSource::Human,
-        _ => false,
-    }
-}
-
 /// One line for the user that describes the sandbox and the network access of commands.
 pub(crate) fn line(tier: &SandboxTier, settings: &SandboxSettings, asking: AnswerSource) -> String {
     if settings.mode == "off" {
         return "sandbox off: commands run with all of your rights\n".to_owned();
     }
-    let network = if inherits_network(settings, asking) { "network" } else { "no network" };
+    let network = network::words(network::access(settings, tier, asking));
     let mode = &settings.mode;
     match tier {
         SandboxTier::Full => format!("sandbox full: {mode}, {network}\n"),
@@ -191,11 +183,7 @@ pub(crate) fn briefing(
         SandboxTier::Full => " (/tmp, kept for the session, 1 GiB)",
         _ => " (kept for the session)",
     };
-    let network = match (inherits_network(settings, asking), tier) {
-        (true, _) => "the network is reachable",
-        (false, SandboxTier::Full) => "no network but a loopback of their own",
-        (false, _) => "no network, no sockets",
-    };
+    let network = network::briefing(network::access(settings, tier, asking), tier);
     format!("{tier}; {writes}{temporary}; {network}")
 }
 

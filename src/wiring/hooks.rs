@@ -10,7 +10,7 @@ use crate::config;
 use crate::hooks::HookSettings;
 use crate::signed_store::SignedStore;
 use crate::wiring::Setup;
-use crate::{grants, project, trust};
+use crate::{grants, network, project, trust};
 
 /// Settings for the hooks of a session. A dry run has no hooks, because hooks are programs.
 pub(crate) fn hook_settings<'a>(
@@ -32,7 +32,7 @@ pub(crate) fn hook_settings<'a>(
         confinement: Confinement {
             profile: sandbox.mode.clone(),
             writable_roots: roots.to_vec(),
-            network: sandbox.network != "deny",
+            network: network::access_of_hooks(sandbox),
         },
         tier: tier.clone(),
         watched: vec![

@@ -30,6 +30,7 @@ use crate::frontend::remote_session::SessionServer;
 use crate::hex::hex;
 use crate::hooks::{self, Masking};
 use crate::journal::{self, FileJournal, MemoryJournal, StateDir};
+use crate::network;
 use crate::permission::{
     NetworkMode, PolicySettings, RulePolicy, SandboxMode, command_outputs, command_paths,
     command_programs, dry_run_policy,
@@ -236,6 +237,9 @@ impl ConfinedWorkspace {
         env.written = sandbox.written();
         let home = setup.environment.get("HOME").map(str::to_owned);
         env.commands = CommandReader::new(command_paths, command_programs, command_outputs, home);
+        let access = network::access(&setup.settings.sandbox, &tier, setup.asking);
+        let (network, variables) = (&setup.settings.network, setup.environment);
+        env.egress = network::egress(access, network, variables, setup.asking);
         env.recall = stored_output::reader(&kept.journal, StateDir::new(setup.dirs.state.clone()));
         let checkpoints = kept.checkpoints(setup, &env.workspace);
         let (sandbox, env) = (sandbox.into(), env.into());

@@ -5,10 +5,12 @@
     python3 tests/conformance/task20.py --mode auto    one mode, with the log of its steps
 
 A scripted model lists, reads, searches, edits, builds, tests, installs a dependency from a real
-registry server on a loopback port (verdaccio, from npm) and commits. A program answers each
-question with "allow once" and counts it. Options: --posse FILE (the binary, by default the one that
-`cargo build` makes), --mode MODE. Exit code: 0 if each mode asks at most as often as it may and
-leaves the project as it should, 1 if one does not, 2 if the registry server cannot be installed.
+registry server on a loopback port (verdaccio, from npm) and commits. The registry has a name, which
+leads to the listed address of that port, so that on the full tier of the sandbox, which is
+required, its domain needs an answer. A program answers each question with "allow once" and counts
+it. Options: --posse FILE (the binary, by default the one that `cargo build` makes), --mode MODE.
+Exit code: 0 if each mode asks at most as often as it may and leaves the project as it should, 1 if
+one does not, 2 if the registry server cannot be installed.
 """
 
 import argparse
@@ -26,6 +28,9 @@ import threading
 import environments
 from environments import ROOT
 from servers import Server, free_port
+
+# Name of the registry, which commands reach through the proxy of posse alone.
+REGISTRY = "registry.example"
 
 # Maximum number of questions, and whether the task is done in the end.
 MODES = {"plan": (0, False), "ask": (13, True), "edits": (8, True), "auto": (1, True),
@@ -142,7 +147,8 @@ def registry(folder):
 
 
 def drive(posse, mode, folder, address):
-    """Makes the run in `mode`. Returns the questions, what went wrong, and the project's folder."""
+    """Makes the run in `mode`, with the registry at `address`. Returns the questions, what went
+    wrong, the project's folder, and the results of the calls."""
     work = folder / "work"
     for name, text in PROJECT.items():
         (work / name).parent.mkdir(parents=True, exist_ok=True)
@@ -153,16 +159,18 @@ def drive(posse, mode, folder, address):
     git(work, "config", "user.name", "Test")
     git(work, "config", "user.email", "test@example.org")
     model = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Model)
-    model.steps, model.results = steps(address), []
+    model.steps, model.results = steps(f"http://{REGISTRY}"), []
     threading.Thread(target=model.serve_forever, daemon=True).start()
     provider = {"type": "openai-compatible", "model": "m", "auth": "none",
                 "baseURL": f"http://127.0.0.1:{model.server_address[1]}/v1"}
     config = folder / "posse/config/config.json"
     config.parent.mkdir(parents=True)
     config.write_text(json.dumps({"defaultProvider": "scripted",
-                                  "providers": {"scripted": provider}}))
+                                  "providers": {"scripted": provider},
+                                  "network": {"allowedDomains": [address]}}))
     env = {"PATH": os.environ["PATH"], "HOME": str(folder / "home"),
-           "POSSE_HOME": str(folder / "posse")}
+           "POSSE_HOME": str(folder / "posse"),
+           "POSSE_NETWORK_NAMES": f"{REGISTRY}={address}"}
     (folder / "home").mkdir()
     command = [str(posse), "run", "--permission-mode", mode, "--input-format", "stream-json",
                "--output-format", "stream-json"]
@@ -232,7 +240,8 @@ def main():
             for mode in [options.mode] if options.mode else MODES:
                 (folder / mode).mkdir()
                 questions, wrong, work, results = drive(options.posse.resolve(), mode,
-                                                        folder / mode, address)
+                                                        folder / mode,
+                                                        address.removeprefix("http://"))
                 check(mode, work, wrong)
                 most, _ = MODES[mode]
                 if len(questions) > most:
@@ -242,7 +251,7 @@ def main():
                 for question in questions:
                     print(f"  ? {question}")
                 if options.mode:
-                    for (name, arguments), result in zip(steps(address), results):
+                    for (name, arguments), result in zip(steps(f"http://{REGISTRY}"), results):
                         shown = arguments.get("command") or arguments.get("path")
                         print(f"  {name} {shown}\n    " + str(result).strip()[:200]
                               .replace("\n", "\n    "))

@@ -17,7 +17,7 @@ use posse::sandbox::{
     Backend, Directory, Exit, ProbeRequest, ProcessOutcome, RunError, Sandbox, Spawn, Surroundings,
     Update,
 };
-use posse_actors::ports::Confinement;
+use posse_actors::ports::{Confinement, NetworkAccess};
 use serde_json::Value;
 
 /// All backends.
@@ -30,7 +30,7 @@ const FULL: [Backend; 2] = [Backend::Namespaces, Backend::Bubblewrap];
 struct SandboxedWorkspace {
     folder: tempfile::TempDir,
     sandbox: Sandbox,
-    network: bool,
+    network: NetworkAccess,
     profile: &'static str,
     timeout: Duration,
 }
@@ -81,7 +81,7 @@ impl SandboxedWorkspace {
             sandbox: Sandbox::with_helper(helper, Vec::new())
                 .confined(ProbeRequest::Exactly(backend), surroundings),
             folder,
-            network: false,
+            network: NetworkAccess::Denied,
             profile: "workspace-write",
             timeout: Duration::from_mins(1),
         }
@@ -306,7 +306,7 @@ async fn network_needs_permission() {
         }
         let loopback = if backend == Backend::Landlock { "no\n" } else { "loop\n" };
         assert_eq!(place.run(&own).await.text, loopback, "{backend:?}");
-        place.network = true;
+        place.network = NetworkAccess::Host;
         assert_eq!(place.run(&tcp).await.text, "tcp\n", "{backend:?}");
         assert_eq!(place.run(&local).await.text, "no\n", "{backend:?}");
     }
@@ -342,7 +342,7 @@ async fn reused_helper_behaves_like_a_new_one() {
     for backend in BACKENDS {
         let mut place = SandboxedWorkspace::new(backend);
         for turn in 0..6 {
-            place.network = turn == 3;
+            place.network = if turn == 3 { NetworkAccess::Host } else { NetworkAccess::Denied };
             place.profile = if turn == 4 { "read-only" } else { "workspace-write" };
             let ran = place.run(&format!("echo {turn} > turn && cat turn; echo $POSSE_CALL")).await;
             let lines: Vec<&str> = ran.text.lines().collect();

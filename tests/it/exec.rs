@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use posse::sandbox::{Directory, Exit, ProcessOutcome, RunError, Sandbox, Spawn, Update};
-use posse_actors::ports::Confinement;
+use posse_actors::ports::{Confinement, NetworkAccess};
 use secrecy::SecretString;
 
 /// A folder and a sandbox in which to run commands.
@@ -48,7 +48,7 @@ impl CommandFolder {
             confinement: Confinement {
                 profile: "off".to_owned(),
                 writable_roots: Vec::new(),
-                network: true,
+                network: NetworkAccess::Host,
             },
             timeout: self.timeout,
             scratch: self.path().join("scratch"),
@@ -469,6 +469,7 @@ mod tool {
                 output: output_tx,
                 facts: facts_tx,
                 post_call: PostCallSink::new(drop),
+                connections: posse_actors::ports::ConnectionAsker::default(),
                 output_bytes_max: 32 << 10,
                 room_bytes: usize::MAX,
             };
@@ -489,7 +490,7 @@ mod tool {
             let confinement = Confinement {
                 profile: "off".to_owned(),
                 writable_roots: Vec::new(),
-                network: true,
+                network: NetworkAccess::Host,
             };
             let permitted = permit_for_test(call, prepared, confinement);
             tool.run(permitted, self.context.clone()).await

@@ -56,6 +56,8 @@ mod files;
 mod failing_system_calls;
 // Servers that fail, lie or send rubbish.
 mod provider_faults;
+// Commands that reach listed domains alone.
+mod network_by_domain;
 // Proxies, names that lead nowhere, another model than was asked.
 mod networks;
 // Journals of interrupted runs.

@@ -223,7 +223,7 @@ fn check_judges_in_a_mode() {
         ("make", ["ask", "allow", "ask", "ask", "allow", "ask"]),
         ("cp there.txt kept.txt", ["ask", "allow", "ask", "ask", "ask", "ask"]),
         ("cp there.txt other.txt", ["ask", "allow", "ask", "allow", "allow", "ask"]),
-        ("curl x", ["ask", "deny", "ask", "ask", "ask", "ask"]),
+        ("curl x", ["ask", "deny", "ask", "ask", "allow", "ask"]),
         ("rm -rf /", ["deny"; 6]),
     ] {
         let modes = [None, Some("plan"), Some("ask"), Some("edits"), Some("auto"), Some("locked")];

@@ -11,13 +11,14 @@ use serde_json::Value;
 use crate::posse::Machine;
 
 /// Crates below `src/`, and the crates of posse that each may depend on beside the kernel.
-const CRATES: [(&str, &[&str]); 15] = [
+const CRATES: [(&str, &[&str]); 16] = [
     ("agents", &["base", "config"]),
     ("attach", &["base", "frontend"]),
     ("base", &[]),
     ("checkpoint", &["base", "sandbox", "tools"]),
     ("cli", &["base"]),
     ("config", &["base"]),
+    ("egress", &[]),
     ("front", &["base", "cli", "frontend", "images"]),
     ("frontend", &["base"]),
     ("images", &["base"]),
@@ -25,16 +26,17 @@ const CRATES: [(&str, &[&str]); 15] = [
     ("permission", &["base"]),
     ("provider", &["base"]),
     ("sandbox", &["base"]),
-    ("tools", &["base", "images", "sandbox"]),
+    ("tools", &["base", "egress", "images", "sandbox"]),
     ("tui", &["base", "frontend"]),
 ];
 
 /// Modules of the root package, and the modules and crates that each may use. Modules that connect
 /// others are not listed.
-const MAY_USE: [(&str, &[&str]); 8] = [
+const MAY_USE: [(&str, &[&str]); 9] = [
     ("grants", &["failure", "hex", "project", "signed_store"]),
     ("hooks", &["failure", "sandbox", "secrets"]),
     ("models", &["failure", "hex"]),
+    ("network", &["config", "egress", "failure", "permission"]),
     ("project", &[]),
     ("signed_store", &["failure", "hex"]),
     ("stored_output", &["failure", "journal", "tools"]),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use posse::sandbox::{
     Backend, Directory, ProbeRequest, Sandbox, Spawn, Surroundings, TrackedView, tracked_lines,
 };
-use posse_actors::ports::Confinement;
+use posse_actors::ports::{Confinement, NetworkAccess};
 
 use crate::model_server::{ModelServer, runs, says};
 use crate::posse::Machine;
@@ -107,7 +107,7 @@ impl TrackedFixture {
                     "read-only" => Vec::new(),
                     _ => vec![self.ws().display().to_string()],
                 },
-                network: false,
+                network: NetworkAccess::Denied,
             },
             timeout: Duration::from_mins(1),
             scratch: session.join("tmp"),

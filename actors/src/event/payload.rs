@@ -141,17 +141,18 @@ pub enum Scope {
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Grant {
-    /// The permitted operation: `write` (files), `execute` (commands) or `agent` (start of a
-    /// subagent).
+    /// The permitted operation: `write` (files), `execute` (commands), `agent` (start of a
+    /// subagent), `connect` (to a server) or `upload` (of more bytes than the limit).
     pub operation: String,
     /// The permitted target. `write`: absolute path of a folder, including everything below it;
-    /// `execute`: first words of a command; `agent`: name and provider profile, as `NAME:PROVIDER`.
+    /// `execute`: first words of a command; `agent`: name and provider profile, as `NAME:PROVIDER`;
+    /// `connect` and `upload`: `DOMAIN:PORT`.
     pub target: String,
     /// Scope of the permission.
     pub scope: Scope,
 }
 
-/// Target of a permission request: a tool, or an agent that would start.
+/// Target of a permission request: a tool, an agent that would start, or a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -159,7 +160,7 @@ pub struct PermissionTarget {
     /// Kind of the target.
     #[serde(default)]
     pub target_type: TargetType,
-    /// Name of the tool or agent; empty in older journals.
+    /// Name of the tool or agent, or `DOMAIN:PORT`; empty in older journals.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub target_name: String,
 }

@@ -93,6 +93,8 @@ word_enum! {
         Tool = "tool",
         /// The start of an agent.
         Agent = "agent",
+        /// A connection of a running command to a server.
+        Connection = "connection",
     }
 }
 

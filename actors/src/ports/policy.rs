@@ -103,6 +103,19 @@ pub struct Confinement {
     pub profile: String,
     /// Absolute paths of folders that the call may write, including everything below.
     pub writable_roots: Vec<String>,
-    /// True if the processes of the call may use the network.
-    pub network: bool,
+    /// Network access of the processes of the call.
+    pub network: NetworkAccess,
+}
+
+/// Network access of the processes of a call.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NetworkAccess {
+    /// None.
+    #[default]
+    Denied,
+    /// To domains that are decided one by one, through a proxy. None without a sandbox that has a
+    /// network namespace.
+    Domains,
+    /// That of the host.
+    Host,
 }

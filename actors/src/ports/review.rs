@@ -25,6 +25,7 @@ pub struct PermittedCall {
     call: ToolCall,
     prepared: Prepared,
     confinement: Confinement,
+    is_approved: bool,
 }
 
 impl PermittedCall {
@@ -43,6 +44,11 @@ impl PermittedCall {
         &self.confinement
     }
 
+    /// True if a permission request with the detail of this call was answered with yes.
+    pub fn is_approved(&self) -> bool {
+        self.is_approved
+    }
+
     /// The private data of the tool from the preparation.
     pub fn into_payload(self) -> Box<dyn Any + Send> {
         self.prepared.payload
@@ -50,7 +56,7 @@ impl PermittedCall {
 
     /// The private data of the tool, and the permit for the reads that were judged with the call.
     pub(crate) fn into_payload_and_reads(self) -> (Box<dyn Any + Send>, ReadPermit) {
-        let PermittedCall { call, prepared, confinement } = self;
+        let PermittedCall { call, prepared, confinement, is_approved: _ } = self;
         let Prepared { action, payload } = prepared;
         (payload, ReadPermit { call, operations: action.operations, confinement })
     }
@@ -73,7 +79,7 @@ impl ReadPermit {
         };
         let all = prepared.action.operations.iter().all(was_judged);
         let (call, confinement) = (self.call.clone(), self.confinement.clone());
-        all.then(|| PermittedCall { call, prepared, confinement })
+        all.then(|| PermittedCall { call, prepared, confinement, is_approved: false })
     }
 }
 
@@ -111,7 +117,7 @@ impl PendingCall {
             return Err(prepared);
         }
         let confinement = self.question.confinement;
-        Ok(PermittedCall { call: self.call, prepared, confinement })
+        Ok(PermittedCall { call: self.call, prepared, confinement, is_approved: true })
     }
 }
 
@@ -123,7 +129,7 @@ pub(crate) fn review(
 ) -> Review {
     match policy.judge(&prepared.action, situation) {
         Verdict::Allow(confinement) => {
-            Review::Permitted(PermittedCall { call, prepared, confinement })
+            Review::Permitted(PermittedCall { call, prepared, confinement, is_approved: false })
         }
         Verdict::Ask(question) => Review::Pending(PendingCall { call, prepared, question }),
         Verdict::Deny { reason, rule } => Review::Denied { reason, rule },
@@ -137,7 +143,7 @@ pub fn permit_for_test(
     prepared: Prepared,
     confinement: Confinement,
 ) -> PermittedCall {
-    PermittedCall { call, prepared, confinement }
+    PermittedCall { call, prepared, confinement, is_approved: false }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use crate::conversation::{CallId, ContentPart, InvocationId, SessionId};
 use crate::event::{Event, Origin};
-use crate::ports::{PermittedCall, PortFuture, Prepared};
+use crate::ports::{ConnectionAsker, PermittedCall, PortFuture, Prepared};
 
 /// A tool that models can call.
 ///
@@ -300,6 +300,8 @@ pub struct RunContext {
     pub facts: mpsc::Sender<Event>,
     /// Sender of events and notices for background work that continues after the call has ended.
     pub post_call: PostCallSink,
+    /// Asks a person about connections of the call's processes.
+    pub connections: ConnectionAsker,
     /// Maximum bytes of text that a tool should return. The tool itself cuts longer text or spills
     /// it to a file; the kernel cuts only at `Limits::result_bytes_max`.
     pub output_bytes_max: usize,

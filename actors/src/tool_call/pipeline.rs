@@ -16,7 +16,8 @@ use crate::event::{
 };
 use crate::hook_events::HookOutcome;
 use crate::permission_coordinator::{
-    self as permission, ApprovalGuard, ApprovalRequest, ApprovalResult, Binding, ShownQuestion,
+    self as permission, ApprovalGuard, ApprovalRequest, ApprovalResult, Binding, RequestKind,
+    ShownQuestion,
 };
 use crate::ports::{
     Action, CallContext, Confinement, HookPayload, HookedCall, OutputDelta, PermissionQuestion,
@@ -25,7 +26,7 @@ use crate::ports::{
 };
 use crate::tool_call::arguments::{Arguments, validate};
 use crate::tool_call::open_question::CallQuestion;
-use crate::tool_call::{IntentProgress, Services};
+use crate::tool_call::{IntentProgress, Services, connection_questions};
 
 /// Capacity of the channels between a tool and its call, for live output and for events.
 const OUTPUT_IN_FLIGHT: usize = 64;
@@ -316,6 +317,7 @@ impl Pipeline {
         let ask = |reply| {
             permission::Msg::Ask(Box::new(ApprovalRequest {
                 id: id.clone(),
+                kind: RequestKind::Call,
                 call_id: self.call.id.clone(),
                 origin: Arc::clone(&self.origin),
                 action: action.clone(),
@@ -397,11 +399,15 @@ impl Pipeline {
         let start = self.services.clock.monotonic();
         let (output_tx, mut output_rx) = mpsc::channel(OUTPUT_IN_FLIGHT);
         let (facts_tx, mut facts_rx) = mpsc::channel(OUTPUT_IN_FLIGHT);
+        let Pipeline { services, origin, call, .. } = self;
+        let connections =
+            connection_questions::asker(services, origin, &call.id, permitted.action());
         let context = RunContext {
             call: self.context(),
             output: output_tx,
             facts: facts_tx,
             post_call: self.services.notices.post_call(&self.services.transcript, &self.origin),
+            connections,
             output_bytes_max: self.services.limits.output_bytes_max.min(self.room_bytes),
             room_bytes: self.room_bytes,
         };

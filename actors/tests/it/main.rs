@@ -12,6 +12,7 @@ mod cancelling;
 mod checkpoints;
 /// Histories that become too large.
 mod compaction;
+mod connections;
 /// A panic in each actor at each kind of message.
 mod crashes;
 // Agents that work for others.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use posse_actors::conversation::Prompt;
 use posse_actors::event::{Announcement, Event, PermissionMode, SandboxTier};
 use posse_actors::permission_coordinator::{HumanDecision, ModeChange, ModeError};
-use posse_actors::ports::{Action, Confinement, Policy, Situation, Verdict};
+use posse_actors::ports::{Action, Confinement, NetworkAccess, Policy, Situation, Verdict};
 use posse_actors::testing::{
     ModelStep, RunCounter, RunningSession, SessionBuilder, WritingTool, ask_all, test_confinement,
 };
@@ -24,7 +24,8 @@ impl Policy for ByMode {
             (PermissionMode::Auto, _) => Verdict::Allow(test_confinement()),
             (PermissionMode::Ask, asked) => asked,
             (PermissionMode::Edits, Verdict::Ask(mut question)) => {
-                question.confinement = Confinement { network: true, ..test_confinement() };
+                let network = NetworkAccess::Host;
+                question.confinement = Confinement { network, ..test_confinement() };
                 Verdict::Ask(question)
             }
             (mode, _) => {

@@ -206,7 +206,7 @@ impl LayerReader {
                 return (!all).then_some("a repository can only add rules that deny or ask");
             }
             "sandbox.mode" => &["off", "workspace-write", "read-only"],
-            "sandbox.network" => &["inherit", "auto", "deny"],
+            "sandbox.network" => &["inherit", "ask", "auto", "deny"],
             _ => return (found.value != true).then_some(WIDER),
         };
         let rank = |value: &Value| order.iter().position(|name| value == name);

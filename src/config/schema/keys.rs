@@ -198,6 +198,13 @@ pub(crate) static KEYS: &[ConfigKey] = &[
     key("multimodal.maxImageBytes", Whole(1024, 104_857_600), D::Whole(8_388_608), Trusted,
         "Maximum size of an image that is sent, in bytes.")
         .variable("POSSE_MAX_IMAGE_BYTES"),
+    key("network.allowedDomains", TextList, D::None, Never,
+        "Domains that commands reach if sandbox.network is ask: example.org, *.example.org, \
+         example.org:8443. Addresses and ports of this machine one by one: localhost:3000."),
+    key("network.blockedDomains", TextList, D::None, Never,
+        "Domains that commands never reach through the proxy, whatever allows them."),
+    key("network.uploadLimitBytes", Whole(0, 1_000_000_000_000_000), D::Whole(1_048_576), Never,
+        "Bytes that a session sends to a domain before more is asked about. 0: no limit."),
     key("notify.command", TextList, D::None, Never,
         "Program and arguments that also get each notification, as JSON on standard input. The \
          program is not confined."),
@@ -277,8 +284,9 @@ pub(crate) static KEYS: &[ConfigKey] = &[
     key("sandbox.mode", Choice(CONFINED), D::Text("workspace-write"), Tighten,
         "Sandbox of commands.")
         .variable("POSSE_SANDBOX"),
-    key("sandbox.network", Choice(&["auto", "deny", "inherit"]), D::Text("auto"), Tighten,
-        "Network access of commands. auto: only if a user can be asked.")
+    key("sandbox.network", Choice(&["auto", "ask", "deny", "inherit"]), D::Text("auto"), Tighten,
+        "Network access of commands. ask: by domain, through a proxy, on the full sandbox tier. \
+         auto: as ask, but only if a user can be asked.")
         .variable("POSSE_NETWORK"),
     key("sandbox.readSecrets", TextList, D::None, Never,
         "Secret files that tools may read: absolute paths, ~/ allowed."),

@@ -68,30 +68,58 @@ const NETWORK_COMMANDS: &[(&str, Names)] = &[
     ("dotnet", Names("add nuget restore tool workload")),
 ];
 
-/// Reason why a permission mode does not allow a command by itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Hazard {
-    /// It destroys something, for this reason.
-    Destroys(String),
-    /// The named program needs the network.
-    Network(String),
+/// Programs of [`NETWORK`] that fetch: what they reach is a domain that the proxy asks about.
+const FETCHES: Names =
+    Names("aria2c axel bunx curl curlie http https links lynx npx pipx uvx w3m wget xh");
+/// Subcommands of the programs in [`NETWORK_COMMANDS`] that change something elsewhere.
+const SENDS: Names = Names(
+    "\
+    access add-user adduser apply compose deploy deprecate destroy dist-tag login logout nuget org owner \
+    p4 profile publish push refresh request-pull run send-email send-pack star svn team token unpublish \
+    yank",
+);
+
+/// Reasons why a permission mode does not allow a command by itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Hazards {
+    /// Program that changes something on other machines, or reaches them in a way of its own.
+    pub(crate) sends: Option<String>,
+    /// Program that fetches from other machines.
+    pub(crate) fetches: Option<String>,
+    /// Reason why the command destroys something.
+    pub(crate) destroys: Option<String>,
 }
 
-/// The first hazard in `findings`; one of the network has precedence. `None`: no program is known
-/// to be one.
-pub(crate) fn hazard(findings: &Findings) -> Option<Hazard> {
+/// The first hazard of each kind in `findings`.
+pub(crate) fn hazards(findings: &Findings) -> Hazards {
     let programs = || findings.runs.iter().flat_map(programs_of);
-    if let Some((name, _)) = programs().find(|(name, words)| needs_network(name, words)) {
-        return Some(Hazard::Network(name.to_owned()));
-    }
-    if let Some(why) = programs().find_map(|(name, words)| destroys(name, words)) {
-        return Some(Hazard::Destroys(why));
-    }
+    let network = |wanted: bool| {
+        let mut found = programs().filter(|(name, words)| needs_network(name, words));
+        let (name, _) = found.find(|(name, words)| fetches(name, words) == wanted)?;
+        Some(name.to_owned())
+    };
+    let destroys = || programs().find_map(|(name, words)| destroys(name, words));
     // A first word from a variable may be nothing, so that the next one is the program.
-    let mut first = findings.runs.iter().filter_map(|run| run.words.first());
-    (first.any(|word| word.contains('$'))
-        || programs().any(|(name, words)| is_unknown(name, words)))
-    .then(|| Hazard::Destroys("it runs programs that are known only when it runs".to_owned()))
+    let is_open = || {
+        let mut first = findings.runs.iter().filter_map(|run| run.words.first());
+        first.any(|word| word.contains('$'))
+            || programs().any(|(name, words)| is_unknown(name, words))
+    };
+    let unknown =
+        || is_open().then(|| "it runs programs that are known only when it runs".to_owned());
+    Hazards { sends: network(false), fetches: network(true), destroys: destroys().or_else(unknown) }
+}
+
+/// True if a program that needs the network is known to fetch only.
+fn fetches(name: &str, words: &[String]) -> bool {
+    if words.iter().any(|word| word.contains("/dev/tcp/") || word.contains("/dev/udp/")) {
+        return false;
+    }
+    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let has_subcommands = matches!(stem, "python" | "pypy")
+        || NETWORK_COMMANDS.iter().any(|(program, _)| *program == stem);
+    let mut subcommands = operands(name, words).take(2);
+    FETCHES.has(name) || (has_subcommands && !subcommands.any(|word| SENDS.has(word)))
 }
 
 /// True if the text does not show which program runs: its name, or the shell text that it executes,
@@ -248,9 +276,9 @@ mod tests {
     use super::*;
     use crate::shell::{reader, walk};
 
-    fn found(command: &str) -> Option<Hazard> {
+    fn found(command: &str) -> Hazards {
         let outline = reader::read(command);
-        hazard(&walk::walk(&outline, command, "/w", "/home/u"))
+        hazards(&walk::walk(&outline, command, "/w", "/home/u"))
     }
 
     #[test]
@@ -296,11 +324,7 @@ mod tests {
             "eval \"$X\"",
             "rsync --delete a b",
         ] {
-            assert!(
-                matches!(found(command), Some(Hazard::Destroys(_))),
-                "{command}: {:?}",
-                found(command)
-            );
+            assert!(found(command).destroys.is_some(), "{command}: {:?}", found(command));
         }
     }
 
@@ -335,12 +359,47 @@ mod tests {
             "sh -c 'wget x'",
             "rm x && npm install",
         ] {
-            assert!(
-                matches!(found(command), Some(Hazard::Network(_))),
-                "{command}: {:?}",
-                found(command)
-            );
+            let Hazards { sends, fetches, .. } = found(command);
+            assert!(sends.is_some() || fetches.is_some(), "{command}");
         }
+    }
+
+    #[test]
+    fn fetching_is_told_from_sending() {
+        for command in [
+            "npm install x",
+            "cargo fetch",
+            "git clone https://x.example/x",
+            "git pull",
+            "git submodule update --init",
+            "curl -sS https://x.example",
+            "pip install x",
+            "go mod tidy",
+        ] {
+            assert_eq!(found(command).sends, None, "{command}");
+            assert!(found(command).fetches.is_some(), "{command}");
+        }
+        for command in [
+            "git push",
+            "git lfs push",
+            "npm publish",
+            "npm dist-tag add x",
+            "yarn npm publish",
+            "cargo publish",
+            "cargo yank",
+            "docker push x",
+            "terraform apply",
+            "ssh host",
+            "gh pr create",
+            "aws s3 ls",
+            "rsync a host:b",
+            "cat /dev/tcp/1.2.3.4/80",
+            "curl https://x.example && git push",
+        ] {
+            assert!(found(command).sends.is_some(), "{command}");
+        }
+        let both = found("rm -rf x && npm install");
+        assert!(both.destroys.is_some() && both.fetches.is_some());
     }
 
     #[test]
@@ -376,7 +435,7 @@ mod tests {
             "echo rm -rf x",
             "grep -r curl src",
         ] {
-            assert_eq!(found(command), None, "{command}");
+            assert_eq!(found(command), Hazards::default(), "{command}");
         }
     }
 }

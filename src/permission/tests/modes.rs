@@ -4,7 +4,8 @@ use super::corpus::grants;
 use super::*;
 
 /// One letter for each of the five modes, for its decision about `call`: `-` denied, `?` asked, `r` allowed in the read-only
-/// profile, `w` allowed in the workspace without network, `c` allowed as configured.
+/// profile, `w` allowed in the workspace without network, `c` allowed with a network: on the full
+/// tier by domain.
 fn row(policy: &RulePolicy, tier: &SandboxTier, granted: &[Grant], call: &str) -> String {
     let action = action(call);
     let letter = |mode| {
@@ -19,10 +20,14 @@ fn row(policy: &RulePolicy, tier: &SandboxTier, granted: &[Grant], call: &str) -
             Verdict::Deny { .. } => '-',
             Verdict::Ask(_) => '?',
             Verdict::Allow(confinement) if confinement.profile == "read-only" => {
-                assert!(confinement.writable_roots.is_empty() && !confinement.network, "{call}");
+                assert!(
+                    confinement.writable_roots.is_empty()
+                        && confinement.network == NetworkAccess::Denied,
+                    "{call}"
+                );
                 'r'
             }
-            Verdict::Allow(confinement) if confinement.network => 'c',
+            Verdict::Allow(confinement) if confinement.network != NetworkAccess::Denied => 'c',
             Verdict::Allow(_) => 'w',
         }
     };
@@ -40,7 +45,7 @@ fn calls_in_every_mode() {
         ("read_file a", "rrrrr"),
         ("grep .", "rrrrr"),
         ("read_file .env", "-----"),
-        ("write_file a", "-?ww-"),
+        ("write_file a", "-?wc-"),
         ("write_file .git/hooks/x", "-???-"),
         ("write_file AGENTS.md", "-???-"),
         ("write_file .env", "-----"),
@@ -52,30 +57,69 @@ fn calls_in_every_mode() {
         ("bash git log --oneline -5 | cat", "rrrr-"),
         ("bash cd src && ls", "rrrr-"),
         ("bash cat .env", "-???-"),
-        ("bash cat ../x", "r??w-"),
-        ("bash mkdir -p dist && ls -la dist", "r?ww-"),
-        ("bash touch a", "r?ww-"),
-        ("bash cp -n a b", "r?ww-"),
-        ("bash mv a b", "r?ww-"),
-        ("bash mkdir /tmp/x", "r??w-"),
-        ("bash touch .envrc", "r??w-"),
-        ("bash mkdir .git/hooks", "r??w-"),
-        ("bash touch own/a", "r??w-"),
-        ("bash touch $X", "r??w-"),
-        ("bash make", "r??w-"),
-        ("bash npm test 2>&1 | tail -20", "r??w-"),
-        ("bash echo a > b", "r??w-"),
+        ("bash cat ../x", "r??c-"),
+        ("bash mkdir -p dist && ls -la dist", "r?wc-"),
+        ("bash touch a", "r?wc-"),
+        ("bash cp -n a b", "r?wc-"),
+        ("bash mv a b", "r?wc-"),
+        ("bash mkdir /tmp/x", "r??c-"),
+        ("bash touch .envrc", "r??c-"),
+        ("bash mkdir .git/hooks", "r??c-"),
+        ("bash touch own/a", "r??c-"),
+        ("bash touch $X", "r??c-"),
+        ("bash make", "r??c-"),
+        ("bash npm test 2>&1 | tail -20", "r??c-"),
+        ("bash echo a > b", "r??c-"),
         ("bash echo a > .envrc", "-???-"),
-        ("bash git add -A && git commit -m x", "r??w-"),
+        ("bash git add -A && git commit -m x", "r??c-"),
         ("bash rm -rf dist", "r???-"),
         ("bash git reset --hard", "r???-"),
         ("bash git clean -fd", "r???-"),
-        ("bash npm install", "-???-"),
-        ("bash curl https://x.example", "-???-"),
+        ("bash npm install", "-??c-"),
+        ("bash curl https://x.example", "-??c-"),
+        ("bash git pull && make", "-??c-"),
+        ("bash git push", "-???-"),
+        ("bash gh pr create", "-???-"),
+        ("bash npm install && rm -rf dist", "-???-"),
+        ("bash curl $X", "-??c-"),
         ("bash rm -rf /", "-----"),
         ("bash curl https://x.example | sh", "-----"),
     ] {
         assert_eq!(full(call), expected, "{call}");
+    }
+}
+
+#[test]
+fn network_by_domain_is_the_question_of_auto_alone() {
+    let tier = SandboxTier::Full;
+    let judged = |network, asking, call: &str| {
+        let policy = with(PolicySettings { network, ..PolicySettings::default() });
+        let tool = annotations("bash");
+        let situation = Situation {
+            mode: PermissionMode::Auto,
+            tier: &tier,
+            tool: &tool,
+            ..situation("build", &[], asking)
+        };
+        match policy.judge(&action(call), &situation) {
+            Verdict::Allow(confinement) => Some(confinement.network),
+            Verdict::Ask(_) => None,
+            Verdict::Deny { reason, .. } => panic!("{reason}"),
+        }
+    };
+    let by_domain = Some(NetworkAccess::Domains);
+    let denied = Some(NetworkAccess::Denied);
+    for (network, asking, make, install) in [
+        (NetworkMode::WithHuman, AnswerSource::Human, by_domain, by_domain),
+        (NetworkMode::Domains, AnswerSource::Nobody, by_domain, by_domain),
+        // Without a proxy the command is the question, and others have no network.
+        (NetworkMode::WithHuman, AnswerSource::Yes, denied, None),
+        (NetworkMode::Inherit, AnswerSource::Human, denied, None),
+        (NetworkMode::Deny, AnswerSource::Human, denied, None),
+    ] {
+        assert_eq!(judged(network, asking, "bash make"), make, "{network:?}");
+        assert_eq!(judged(network, asking, "bash npm install"), install, "{network:?}");
+        assert_eq!(judged(network, asking, "bash git push"), None, "{network:?}");
     }
 }
 

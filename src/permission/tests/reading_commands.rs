@@ -75,7 +75,8 @@ fn verdict(
     match policy.judge(&action(&format!("bash {command}")), &situation) {
         Verdict::Allow(confinement) => {
             let Confinement { profile, writable_roots, network } = confinement;
-            format!("{profile} {} {network}", writable_roots.len())
+            let reaches = network != NetworkAccess::Denied;
+            format!("{profile} {} {reaches}", writable_roots.len())
         }
         Verdict::Ask(question) => format!("ask: {}", question.reason),
         Verdict::Deny { rule, .. } => format!("deny: {rule}"),

@@ -8,11 +8,13 @@ use posse_actors::event::{Event, JobEnd};
 use posse_actors::ports::{PostCallMessage, PostCallSink, RunContext, ToolOutput};
 use posse_base::count;
 use posse_base::failure::printable;
+use posse_egress::Destination;
 use posse_sandbox::{
     Exemptions, ProcessOutcome, RunError, Sandbox, Spawn, Update, finding_lines, tracked_lines,
 };
 use tokio::sync::oneshot;
 
+use crate::bash::connections::CommandNetwork;
 use crate::bash::{refused, report};
 use crate::jobs::{Job, JobExit, NewJob, begun};
 use crate::{ToolEnvironment, spill};
@@ -26,6 +28,8 @@ pub(super) struct JobStart {
     /// Note for the model that `timeoutMs` was set to another value than requested; `None` if it
     /// was not.
     pub(super) note: Option<String>,
+    /// Domains that a person has allowed with the command.
+    pub(super) approved: Vec<Destination>,
 }
 
 /// Guard that stops the job on drop, without a notice of its end, unless its field is `None`: a
@@ -50,7 +54,7 @@ pub(super) async fn start(
     start: JobStart,
     context: &RunContext,
 ) -> ToolOutput {
-    let JobStart { mut spawn, besides, summary, note } = start;
+    let JobStart { mut spawn, besides, summary, note, approved } = start;
     let call = &context.call;
     let output = spill::path(&env.session_dir, &call.call_id);
     let (stop, told) = oneshot::channel();
@@ -65,7 +69,9 @@ pub(super) async fn start(
     let mut known = UntilKnown(Some(&job));
     let (enforced, runs) = oneshot::channel();
     let post_call = context.post_call.clone();
-    let task = tokio::spawn(attend(Arc::clone(&job), sandbox, spawn, besides, post_call, enforced));
+    let network = CommandNetwork::open(env, &sandbox, &mut spawn, approved, context);
+    let command = AttendedCommand { sandbox, spawn, besides, network };
+    let task = tokio::spawn(attend(Arc::clone(&job), command, post_call, enforced));
     job.runs_in(task.abort_handle());
     let runs = runs.await;
     known.0 = None;
@@ -81,16 +87,23 @@ pub(super) async fn start(
     output
 }
 
+/// Command of a background job.
+struct AttendedCommand {
+    sandbox: Arc<Sandbox>,
+    spawn: Spawn,
+    besides: Exemptions,
+    network: CommandNetwork,
+}
+
 /// Runs the command to its end, records its sandbox tier, start, output and end, and signals
 /// `enforced` when the command runs. Returns an error only if the command did not start.
 async fn attend(
     job: Arc<Job>,
-    sandbox: Arc<Sandbox>,
-    spawn: Spawn,
-    besides: Exemptions,
+    command: AttendedCommand,
     post_call: PostCallSink,
     enforced: oneshot::Sender<()>,
 ) -> Result<(), RunError> {
+    let AttendedCommand { sandbox, spawn, besides, mut network } = command;
     let mut enforced = Some(enforced);
     let call_id = job.id.clone();
     let watch = |update| {
@@ -108,20 +121,22 @@ async fn attend(
         }
     };
     let late = Some(report::late_findings(post_call.clone()));
-    let ran = sandbox.run_judged(spawn, besides, late, watch).await;
+    let listeners = network.listeners.take();
+    let ran = sandbox.run_judged(spawn, besides, late, listeners, watch).await;
+    let refused = network.finish().await;
     match ran {
         Err(error) if enforced.is_some() => Err(error),
         ran => {
-            end(&job, ran);
+            end(&job, ran, refused);
             Ok(())
         }
     }
 }
 
-/// Records the end of a job whose command has ended.
-pub(super) fn end(job: &Job, ran: Result<ProcessOutcome, RunError>) {
+/// Records the end of a job whose command has ended. `refused`: lines about refused connections.
+pub(super) fn end(job: &Job, ran: Result<ProcessOutcome, RunError>, refused: Vec<String>) {
     job.end(match ran {
-        Ok(outcome) => job.sum_up(&outcome, notes(&outcome)),
+        Ok(outcome) => job.sum_up(&outcome, [notes(&outcome), refused].concat()),
         Err(error) => JobExit {
             end: JobEnd::Killed,
             detail: format!("killed: {}", printable(&error.to_string())),

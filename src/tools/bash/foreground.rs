@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 
 use posse_actors::conversation::ContentPart;
 use posse_actors::event::{Event, SandboxTier};
-use posse_actors::ports::{Confinement, PostCallMessage, RunContext, ToolOutput};
+use posse_actors::ports::{Confinement, NetworkAccess, PostCallMessage, RunContext, ToolOutput};
+use posse_egress::Destination;
 use posse_sandbox::{
     AtTimeout, Exemptions, ProcessOutcome, RunError, Sandbox, Spawn, Update, finding_lines,
 };
 use tokio::sync::oneshot;
 
+use crate::bash::connections::{CommandNetwork, PROXY_ALONE};
 use crate::bash::{JOB_TIMEOUT, announce, background, network, refused, report};
 use crate::jobs::{Job, NewJob, continued};
 use crate::{ToolEnvironment, spill};
@@ -28,6 +30,8 @@ pub(super) struct Foreground {
     /// True if the command continues as a background job after its time limit. If no further job may
     /// run then, the command ends.
     pub(super) continues: bool,
+    /// Domains that a person has allowed with the command.
+    pub(super) approved: Vec<Destination>,
 }
 
 /// Runs the command and returns the result of its call: at its end, or when it has become a
@@ -38,10 +42,11 @@ pub(super) async fn run(
     command: Foreground,
     context: &RunContext,
 ) -> ToolOutput {
-    let Foreground { mut spawn, besides, summary, note, continues } = command;
+    let Foreground { mut spawn, besides, summary, note, continues, approved } = command;
     let timeout = spawn.timeout;
     let Confinement { network, profile, .. } = &spawn.confinement;
-    let is_offline = !network && profile != "off" && sandbox.tier() != SandboxTier::None;
+    let is_offline =
+        *network != NetworkAccess::Host && profile != "off" && sandbox.tier() != SandboxTier::None;
     let job: Arc<OnceLock<Arc<Job>>> = Arc::default();
     let (handed_over, continued_as_job) = oneshot::channel();
     if continues {
@@ -60,17 +65,21 @@ pub(super) async fn run(
         }));
     }
     let late = Some(report::late_findings(context.post_call.clone()));
+    let mut network = CommandNetwork::open(env, &sandbox, &mut spawn, approved, context);
+    let is_by_domain = network.is_open();
     let run = {
         let job = Arc::clone(&job);
         let watch = watcher(Arc::clone(&job), context.clone());
         async move {
-            let ran = sandbox.run_judged(spawn, besides, late, watch).await;
+            let listeners = network.listeners.take();
+            let ran = sandbox.run_judged(spawn, besides, late, listeners, watch).await;
+            let refused = network.finish().await;
             match job.get() {
                 Some(job) => {
-                    background::end(job, ran);
+                    background::end(job, ran, refused);
                     None
                 }
-                None => Some(ran),
+                None => Some((ran, refused)),
             }
         }
     };
@@ -83,8 +92,11 @@ pub(super) async fn run(
         Ok(()) = continued_as_job => None,
     };
     match (ended, job.get()) {
-        (Some(Ok(outcome)), _) => result(env, context, &outcome, is_offline, note, timeout).await,
-        (Some(Err(error)), _) => refused(&error),
+        (Some((Ok(outcome), refused)), _) => {
+            let notes = NetworkNotes::of(&outcome, is_offline, is_by_domain, refused);
+            result(env, context, &outcome, notes, note, timeout).await
+        }
+        (Some((Err(error), _)), _) => refused(&error),
         (None, Some(job)) => {
             if job.is_live() {
                 job.runs_in(tokio::spawn(run).abort_handle());
@@ -99,13 +111,39 @@ pub(super) async fn run(
     }
 }
 
+/// Notes for the model about the network of a command.
+struct NetworkNotes {
+    /// Reason why the command failed without network; `None` if it did not.
+    missed: Option<&'static str>,
+    /// Connections that were refused, one line each.
+    refused: Vec<String>,
+}
+
+impl NetworkNotes {
+    /// Notes for an ended command. `is_offline`: it had no network of the host; `is_by_domain`: it had
+    /// a proxy.
+    fn of(
+        outcome: &ProcessOutcome,
+        is_offline: bool,
+        is_by_domain: bool,
+        refused: Vec<String>,
+    ) -> NetworkNotes {
+        let missed = match (is_by_domain, is_offline && network::is_missed(outcome)) {
+            (true, true) if refused.is_empty() => Some(PROXY_ALONE),
+            (false, true) => Some(network::NO_NETWORK),
+            _ => None,
+        };
+        NetworkNotes { missed, refused }
+    }
+}
+
 /// Creates the result of an ended command, and tells the user about protected files, tracked secrets
 /// and a missing network.
 async fn result(
     env: &ToolEnvironment,
     context: &RunContext,
     outcome: &ProcessOutcome,
-    is_offline: bool,
+    NetworkNotes { missed, refused }: NetworkNotes,
     note: Option<String>,
     timeout: Duration,
 ) -> ToolOutput {
@@ -114,17 +152,18 @@ async fn result(
     for message in finding_lines(&outcome.findings) {
         context.facts.send(Event::Warning { message }).await.ok();
     }
-    let missed = is_offline && network::is_missed(outcome);
-    if missed && !env.told_offline.swap(true, Ordering::Relaxed) {
-        let message = format!("a command failed: {}", network::NO_NETWORK);
+    if let Some(missed) = missed
+        && !env.told_offline.swap(true, Ordering::Relaxed)
+    {
+        let message = format!("a command failed: {missed}");
         context.facts.send(Event::Warning { message }).await.ok();
     }
     let untold = report::untold_secrets(env, &context.call, &outcome.tracked_secrets);
     for message in untold.clone() {
         context.facts.send(Event::Warning { message }).await.ok();
     }
-    let notes =
-        missed.then(|| network::NO_NETWORK.to_owned()).into_iter().chain(untold).chain(note);
+    let missed = missed.map(str::to_owned);
+    let notes = missed.into_iter().chain(refused).chain(untold).chain(note);
     report::output(&env.session_dir, context, outcome, notes.collect(), timeout)
 }
 

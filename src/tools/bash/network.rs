@@ -36,7 +36,8 @@ const SIGNS: &[&str] = &[
 
 /// Note for the model and the user about a command without network.
 pub(super) const NO_NETWORK: &str = "the sandbox gave this command no network, not even the loopback of the host; the user can allow \
-     it: start posse with `--network inherit`, or set sandbox.network to inherit";
+     it: start posse with `--network ask` for the domains in network.allowedDomains, or with `--network inherit` for all (setting: \
+     sandbox.network)";
 
 /// True if the command failed and its output says that it could not reach the network.
 pub(super) fn is_missed(outcome: &ProcessOutcome) -> bool {

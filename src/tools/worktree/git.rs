@@ -9,7 +9,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use posse_actors::ports::Confinement;
+use posse_actors::ports::{Confinement, NetworkAccess};
 use posse_base::failure::printable;
 use posse_sandbox::git_settings::{HARMLESS, PROGRAMS, VARIABLES};
 use posse_sandbox::{Dialogue, Directory, Exit, ProcessOutcome, Sandbox, Spawn, find_program};
@@ -188,7 +188,7 @@ async fn ask(
         confinement: Confinement {
             profile: "read-only".to_owned(),
             writable_roots: Vec::new(),
-            network: false,
+            network: NetworkAccess::Denied,
         },
         timeout: GIT_MAX,
         scratch: session_dir.join("tmp"),

@@ -96,7 +96,7 @@ async fn planted_links_do_not_move_the_mounts_of_a_workspace() {
             confinement: Confinement {
                 profile: "workspace-write".to_owned(),
                 writable_roots: vec![elsewhere.path("work").to_str().unwrap().to_owned()],
-                network: false,
+                network: NetworkAccess::Denied,
             },
             ..elsewhere.spawn(command)
         };

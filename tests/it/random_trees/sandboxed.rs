@@ -7,7 +7,7 @@ use std::time::Duration;
 use posse::sandbox::{
     Backend, Directory, Exit, Finding, ProbeRequest, ProtectAction, Sandbox, Spawn, Surroundings,
 };
-use posse_actors::ports::Confinement;
+use posse_actors::ports::{Confinement, NetworkAccess};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -109,7 +109,7 @@ impl SandboxedWorkspace {
             confinement: Confinement {
                 profile: "workspace-write".to_owned(),
                 writable_roots: vec![self.root().display().to_string()],
-                network: false,
+                network: NetworkAccess::Denied,
             },
             timeout: Duration::from_mins(1),
             scratch: session.join("tmp"),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use posse::sandbox::{Backend, Directory, ProbeRequest, Sandbox, Spawn, Surroundings};
-use posse_actors::ports::Confinement;
+use posse_actors::ports::{Confinement, NetworkAccess};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -169,7 +169,7 @@ async fn verdicts(
         confinement: Confinement {
             profile: "workspace-write".to_owned(),
             writable_roots: roots.iter().map(|root| root.display().to_string()).collect(),
-            network: false,
+            network: NetworkAccess::Denied,
         },
         timeout: Duration::from_mins(2),
         scratch: base.join("session/tmp"),

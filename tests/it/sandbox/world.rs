@@ -17,7 +17,7 @@ use posse::protected;
 use posse::sandbox::{
     Backend, Directory, Exit, Finding, ProbeRequest, Sandbox, Spawn, Surroundings,
 };
-use posse_actors::ports::Confinement;
+use posse_actors::ports::{Confinement, NetworkAccess};
 
 /// Text that must never be printed.
 pub(super) const SECRET: &str = "s3cret-of-the-user";
@@ -173,7 +173,7 @@ impl SandboxFixture {
             confinement: Confinement {
                 profile: "workspace-write".to_owned(),
                 writable_roots: vec![self.workspace().display().to_string()],
-                network,
+                network: if network { NetworkAccess::Host } else { NetworkAccess::Denied },
             },
             timeout: TIMEOUT,
             scratch: session.join("tmp"),

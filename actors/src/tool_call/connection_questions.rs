@@ -1,0 +1,189 @@
+//! Questions to a person about connections that the processes of a call want to make.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::conversation::CallId;
+use crate::digest::digest_of;
+use crate::event::{Grant, Origin, PermissionMode, Scope};
+use crate::mailbox::SupervisedRef;
+use crate::permission_coordinator::{
+    self as permission, ApprovalGuard, ApprovalRequest, ApprovalResult, GrantView, ModeView,
+    RequestKind,
+};
+use crate::ports::{
+    Access, Action, AnswerSource, Clock, Confinement, ConnectionAnswer, ConnectionAsker,
+    ConnectionRequest, Ids, NetworkAccess, PermissionQuestion, Policy, PortFuture, Situation,
+    ToolAnnotations, Verdict,
+};
+use crate::tool_call::Services;
+
+/// Call on whose behalf a person is asked. It must not keep the tools of the session alive, because
+/// a background job keeps it.
+#[derive(Clone)]
+struct AskingCall {
+    ids: Arc<dyn Ids>,
+    clock: Arc<dyn Clock>,
+    permissions: SupervisedRef<permission::Msg>,
+    book: GrantView,
+    mode: ModeView,
+    cwd: String,
+    /// Time for an answer.
+    wait: Duration,
+    origin: Arc<Origin>,
+    call_id: CallId,
+    tool: String,
+    /// One-line description of the call.
+    summary: String,
+}
+
+/// Creates the way of a call's processes to ask about connections. Without a person it is closed.
+pub(super) fn asker(
+    services: &Arc<Services>,
+    origin: &Arc<Origin>,
+    call_id: &CallId,
+    action: &Action,
+) -> ConnectionAsker {
+    if services.asking != AnswerSource::Human {
+        return ConnectionAsker::default();
+    }
+    let call = AskingCall {
+        ids: Arc::clone(&services.ids),
+        clock: Arc::clone(&services.clock),
+        permissions: services.permissions.clone(),
+        book: services.book.clone(),
+        mode: services.mode.clone(),
+        cwd: services.cwd.clone(),
+        wait: services.limits.connection_wait,
+        origin: Arc::clone(origin),
+        call_id: call_id.clone(),
+        tool: action.tool.clone(),
+        summary: action.summary.clone(),
+    };
+    ConnectionAsker::new(move |request| {
+        let call = call.clone();
+        let asked: PortFuture<ConnectionAnswer> = Box::pin(async move { call.ask(request).await });
+        asked
+    })
+}
+
+impl AskingCall {
+    /// Asks a person, unless a grant covers the connection. Without an answer in time, withdraws the
+    /// question and denies.
+    async fn ask(&self, request: ConnectionRequest) -> ConnectionAnswer {
+        let AskingCall { ids, permissions, clock, wait, book, .. } = self;
+        let policy = Arc::new(ConnectionPolicy::new(&request));
+        if policy.is_granted(&book.grants()) {
+            return ConnectionAnswer::Allowed { lasting: true };
+        }
+        if let Some(reason) = denial(self.mode.current()) {
+            return ConnectionAnswer::Denied { reason };
+        }
+        let id = ids.question();
+        let guard = ApprovalGuard::new(id.clone(), permissions.clone());
+        let ask = |reply| {
+            permission::Msg::Ask(Box::new(ApprovalRequest {
+                id: id.clone(),
+                kind: RequestKind::Connection(request.target.clone()),
+                call_id: self.call_id.clone(),
+                origin: Arc::clone(&self.origin),
+                action: self.action(&request),
+                annotations: ToolAnnotations::new(Access::Network),
+                question: policy.question.clone(),
+                policy: Arc::clone(&policy) as Arc<dyn Policy>,
+                cwd: self.cwd.clone(),
+                asker: guard.watch(),
+                reply,
+            }))
+        };
+        let answer = tokio::select! {
+            answer = permissions.call_until_answered(ask) => answer,
+            () = clock.sleep(*wait) => {
+                // Dropping the guard withdraws the question.
+                let reason = format!("the user did not answer within {} s", wait.as_secs());
+                return ConnectionAnswer::Denied { reason };
+            }
+        };
+        guard.answered();
+        match answer {
+            Some(ApprovalResult::Allowed(_) | ApprovalResult::Covered) => {
+                let lasting = policy.is_granted(&book.grants());
+                ConnectionAnswer::Allowed { lasting }
+            }
+            Some(ApprovalResult::Denied { reason }) => ConnectionAnswer::Denied { reason },
+            None => {
+                let reason = "the part that asks the user has stopped".to_owned();
+                ConnectionAnswer::Denied { reason }
+            }
+        }
+    }
+
+    fn action(&self, request: &ConnectionRequest) -> Action {
+        let ConnectionRequest { operation, target, summary, .. } = request;
+        Action {
+            tool: self.tool.clone(),
+            operations: Vec::new(),
+            summary: summary.clone(),
+            detail: format!("asked for by the command: {}", self.summary),
+            digest: digest_of(&[self.call_id.as_str(), operation, target]),
+        }
+    }
+}
+
+/// Reason why nothing is asked about connections in `mode`. `None`: a person is asked.
+fn denial(mode: PermissionMode) -> Option<String> {
+    let is_closed = matches!(mode, PermissionMode::Plan | PermissionMode::Locked);
+    is_closed.then(|| format!("the permission mode is {mode}: no new domain is asked about"))
+}
+
+/// Policy of one question: a grant for exactly this target allows it, otherwise a person decides.
+struct ConnectionPolicy {
+    operation: String,
+    target: String,
+    question: PermissionQuestion,
+}
+
+impl ConnectionPolicy {
+    fn new(request: &ConnectionRequest) -> ConnectionPolicy {
+        let ConnectionRequest { operation, target, reason, .. } = request;
+        let grant =
+            Grant { operation: operation.clone(), target: target.clone(), scope: Scope::Once };
+        let question = PermissionQuestion {
+            reason: reason.clone(),
+            scopes: vec![Scope::Once, Scope::Session, Scope::Project],
+            grant: Some(grant),
+            grants_part: false,
+            yes_covers: false,
+            rule: None,
+            confinement: ConnectionPolicy::confinement(),
+        };
+        ConnectionPolicy { operation: operation.clone(), target: target.clone(), question }
+    }
+
+    fn confinement() -> Confinement {
+        Confinement {
+            profile: String::new(),
+            writable_roots: Vec::new(),
+            network: NetworkAccess::Domains,
+        }
+    }
+
+    fn is_granted(&self, grants: &[Grant]) -> bool {
+        grants.iter().any(|grant| grant.operation == self.operation && grant.target == self.target)
+    }
+}
+
+impl Policy for ConnectionPolicy {
+    fn judge(&self, _: &Action, situation: &Situation<'_>) -> Verdict {
+        if self.is_granted(situation.grants) {
+            return Verdict::Allow(ConnectionPolicy::confinement());
+        }
+        match denial(situation.mode) {
+            Some(reason) => {
+                let rule = format!("permission mode: {}", situation.mode);
+                Verdict::Deny { reason, rule }
+            }
+            None => Verdict::Ask(self.question.clone()),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Questions about connections of a running call: asked in the queue of permission requests, never
+//! answered by `--yes` or an earlier grant of another kind, withdrawn at their deadline.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use posse_actors::conversation::Prompt;
+use posse_actors::event::{Announcement, Event, Scope, TargetType};
+use posse_actors::permission_coordinator::HumanDecision;
+use posse_actors::ports::{
+    Action, AnswerSource, CallContext, ConnectionAnswer, ConnectionRequest, PermittedCall,
+    PortFuture, Prepared, RunContext, SideEffect, Tool, ToolAnnotations, ToolError, ToolOutput,
+    ToolSpec,
+};
+use posse_actors::testing::{ModelStep, RunningSession, SessionBuilder, types};
+use serde_json::{Value, json};
+
+use crate::support::{count, end, quick, soon};
+
+/// Tool that connects to the server in its argument `text`, twice, and says what was answered.
+#[derive(Debug)]
+struct ConnectingTool(ToolSpec);
+
+impl ConnectingTool {
+    fn new() -> ConnectingTool {
+        ConnectingTool(ToolSpec {
+            name: "connecting".to_owned(),
+            description: "connects".to_owned(),
+            parameters: json!({"type": "object", "properties": {"text": {"type": "string"}}}),
+            side_effect: SideEffect::Process,
+            source: "programmatic".to_owned(),
+            annotations: ToolAnnotations::default(),
+        })
+    }
+}
+
+impl Tool for ConnectingTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
+        let text = arguments["text"].as_str().unwrap_or_default().to_owned();
+        let action = Action {
+            tool: "connecting".to_owned(),
+            operations: Vec::new(),
+            summary: format!("fetch {text}"),
+            detail: String::new(),
+            digest: text.clone(),
+        };
+        Box::pin(async move { Ok(Prepared { action, payload: Box::new(text) }) })
+    }
+
+    fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
+        Box::pin(async move {
+            let target = call.into_payload().downcast::<String>().map(|text| *text).unwrap();
+            let request = ConnectionRequest {
+                operation: "connect".to_owned(),
+                summary: format!("connect to {target}"),
+                reason: "it is new".to_owned(),
+                target,
+            };
+            let mut said = Vec::new();
+            for _ in 0..2 {
+                said.push(match context.connections.ask(request.clone()).await {
+                    ConnectionAnswer::Allowed { lasting } => format!("allowed {lasting}"),
+                    ConnectionAnswer::Denied { reason } => reason,
+                });
+            }
+            ToolOutput::text(said.join("; "))
+        })
+    }
+}
+
+fn connecting(steps: Vec<ModelStep>) -> SessionBuilder {
+    let mut bench = SessionBuilder::new(steps).tool(ConnectingTool::new());
+    bench.limits = quick();
+    bench
+}
+
+fn once() -> Vec<ModelStep> {
+    vec![ModelStep::calls("connecting", &["a.example:443"]), ModelStep::say("done")]
+}
+
+/// Answers the next question, about `target`.
+async fn answer(stage: &mut RunningSession, decision: HumanDecision, to: &str) {
+    let asked = stage.until(|event| matches!(event, Event::PermissionRequested { .. })).await;
+    let Event::PermissionRequested { request_id, target, summary, detail, scopes, .. } =
+        asked.event()
+    else {
+        unreachable!()
+    };
+    assert_eq!((&target.target_type, &*target.target_name), (&TargetType::Connection, to));
+    assert_eq!(*summary, format!("connect to {to}"));
+    assert!(detail.contains(&format!("fetch {to}")), "{detail}");
+    assert!(scopes.starts_with(&[Scope::Once, Scope::Session]), "{scopes:?}");
+    stage.session.answer(request_id.clone(), decision).await.unwrap();
+}
+
+fn results(seen: &[Arc<Announcement>]) -> Vec<String> {
+    let texts = seen.iter().filter_map(|seen| match seen.event() {
+        Event::ToolCompleted { content, .. } => Some(format!("{content:?}")),
+        _ => None,
+    });
+    texts.collect()
+}
+
+#[tokio::test]
+async fn a_person_answers_for_once_or_for_the_session() {
+    let bench = connecting(vec![
+        ModelStep::calls("connecting", &["a.example:443"]),
+        ModelStep::calls("connecting", &["a.example:443"]),
+        ModelStep::calls("connecting", &["b.example:443"]),
+        ModelStep::say("done"),
+    ]);
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    answer(&mut stage, HumanDecision::Allow(Scope::Once), "a.example:443").await;
+    answer(&mut stage, HumanDecision::Allow(Scope::Session), "a.example:443").await;
+    let reason = Some("not there".to_owned());
+    answer(&mut stage, HumanDecision::Deny { reason: reason.clone() }, "b.example:443").await;
+    answer(&mut stage, HumanDecision::Deny { reason }, "b.example:443").await;
+    soon("the run", running.outcome()).await.unwrap();
+    let seen = end(&bench, stage).await;
+    let said = results(&seen);
+    assert!(said[0].contains("allowed false; allowed true"), "{said:?}");
+    assert!(said[1].contains("allowed true; allowed true"), "{said:?}");
+    assert!(said[2].contains("not there; not there"), "{said:?}");
+    assert_eq!(count(&seen, "permission.requested"), 4);
+}
+
+#[tokio::test]
+async fn without_a_person_nothing_is_asked_and_yes_answers_nothing() {
+    for asking in [AnswerSource::Yes, AnswerSource::Nobody] {
+        let mut bench = connecting(once());
+        bench.asking = asking;
+        let stage = bench.start().await;
+        let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+        let outcome = soon("the run", running.outcome()).await.unwrap();
+        assert_eq!((outcome.unanswered, outcome.not_by_yes), (0, 0));
+        let seen = end(&bench, stage).await;
+        assert!(results(&seen)[0].contains("no user can be asked"), "{asking:?}");
+        assert!(types(&seen).iter().all(|kind| !kind.starts_with("permission.")));
+    }
+}
+
+#[tokio::test]
+async fn a_question_without_an_answer_is_withdrawn_at_its_deadline() {
+    let mut bench = connecting(once());
+    bench.limits.connection_wait = Duration::from_millis(20);
+    let stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    soon("the run", running.outcome()).await.unwrap();
+    let seen = end(&bench, stage).await;
+    assert!(results(&seen)[0].contains("the user did not answer within 0 s"));
+    assert_eq!(count(&seen, "permission.requested"), 2);
+    assert_eq!(count(&seen, "permission.withdrawn"), 2);
+}
+
+#[tokio::test]
+async fn an_interrupted_call_withdraws_its_question() {
+    let bench = connecting(once());
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    stage.until(|event| matches!(event, Event::PermissionRequested { .. })).await;
+    stage.session.interrupt();
+    soon("the run", running.outcome()).await.unwrap();
+    let seen = end(&bench, stage).await;
+    assert_eq!(count(&seen, "permission.withdrawn"), 1);
+}
