@@ -27,6 +27,7 @@ pub use posse_base::threads;
 pub use posse_provider as provider;
 pub use posse_sandbox as sandbox;
 pub mod signed_store;
+mod start_mode;
 pub use posse_tools as tools;
 mod stored_output;
 mod tool_counter;

@@ -248,7 +248,7 @@ pub struct AgentFlags {
     /// Approve permission requests; deny rules still apply
     #[arg(short, long, help_heading = "Authority")]
     pub yes: bool,
-    /// Permission mode: what needs no permission request [default: ask]
+    /// Permission mode: what needs no permission request [default: auto in a conversation on the full sandbox tier, else ask]
     #[arg(long, value_name = "MODE", help_heading = "Authority",
           value_parser = PERMISSION_MODES)]
     pub permission_mode: Option<String>,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use posse_actors::event::{Grant, SandboxTier};
+use posse_actors::event::{Grant, PermissionMode, SandboxTier};
 use posse_actors::ports::AnswerSource;
 use serde_json::Value;
 
@@ -14,6 +14,7 @@ use crate::doctor::policies::{self, PolicyPart, PolicyReport};
 use crate::failure::{Exit, Failure};
 use crate::network;
 use crate::permission::{NetworkMode, PolicySettings, SandboxMode};
+use crate::start_mode::{conversation_mode, no_checkpoints};
 use crate::wiring::{WorkspaceContext, confinement, place, skills, subagents};
 
 /// Prints the report, as text or as JSON.
@@ -48,6 +49,7 @@ fn report(
         own_dirs: own_dirs.clone(),
         home: environment.get("HOME").map(str::to_owned),
         sandbox_off_given: sandbox.mode == "off",
+        no_checkpoints: no_checkpoints(settings),
         ..PolicySettings::default()
     };
     let skills = skills::load(cwd, dirs, settings, environment);
@@ -71,8 +73,13 @@ fn report(
             .collect(),
         hooks: hook_parts(found),
         otherwise: policies::otherwise(&sandbox.mode, &tier),
-        examples: policies::examples(policy, &applied, settings.permission_mode, &tier)?,
+        examples: policies::examples(policy, &applied, mode(settings, &tier), &tier)?,
     })
+}
+
+/// Permission mode of a new conversation with a person.
+fn mode(settings: &Settings, tier: &SandboxTier) -> PermissionMode {
+    settings.permission_mode.unwrap_or_else(|| conversation_mode(settings, tier))
 }
 
 fn confinement_parts(found: &WorkspaceContext, tier: &SandboxTier) -> Vec<PolicyPart> {
@@ -90,10 +97,14 @@ fn confinement_parts(found: &WorkspaceContext, tier: &SandboxTier) -> Vec<Policy
         reach(AnswerSource::Nobody)
     );
     let required = if sandbox.required { "required" } else { "not required" };
-    let mode = loaded.settings.permission_mode;
+    let mode = mode(&loaded.settings, tier);
+    let when = match loaded.settings.permission_mode {
+        None => " (without a person, and for a single task: ask)",
+        Some(_) => "",
+    };
     vec![
         PolicyPart::new(
-            format!("permissionMode: {}", mode.about()),
+            format!("permissionMode: {}{when}", mode.about()),
             mode.as_str(),
             from("permissionMode"),
         ),

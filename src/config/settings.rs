@@ -37,7 +37,7 @@ pub struct Settings {
     /// `defaultAgent`: name of the main agent.
     pub default_agent: String,
     /// `permissionMode`: permission mode of a new session.
-    pub permission_mode: PermissionMode,
+    pub permission_mode: Option<PermissionMode>,
     /// `defaultProvider`. `None`: posse uses the first preset whose key is in the environment.
     pub default_provider: Option<String>,
     /// `model`. `None`: the default model of the provider.
@@ -560,10 +560,11 @@ fn multi_agent(layers: &Layers) -> bool {
     }
 }
 
-/// Permission mode of new sessions. The schema accepts names of modes only.
-fn permission_mode(layers: &Layers) -> PermissionMode {
-    let name: String = layers.read("permissionMode");
-    PermissionMode::named(&name).unwrap_or_default()
+/// Permission mode of new sessions; `None` if no setting selects one. The schema accepts names of
+/// modes only.
+fn permission_mode(layers: &Layers) -> Option<PermissionMode> {
+    let name: Option<String> = layers.read("permissionMode");
+    name.and_then(|name| PermissionMode::named(&name))
 }
 
 fn agents(layers: &Layers) -> Vec<ConfiguredAgent> {

@@ -155,7 +155,6 @@ fn layers_override_value_by_value() {
     notify.method = "auto"  (built in)
     notify.title = true  (built in)
     notify.when = "unfocused"  (built in)
-    permissionMode = "ask"  (built in)
     persistentGrants.enabled = true  (built in)
     persistentGrants.scope = "global"  (built in)
     persistentGrants.ttlMs = 604800000  (built in)
@@ -179,6 +178,7 @@ fn layers_override_value_by_value() {
     ui.showThinking = true  (built in)
     # delegation.subInvocationMaxTurns: no limit
     # patience: 10m, and three attempts at a server that does not exist; with --unattended: 24h
+    # permissionMode: auto in a conversation with a person if the sandbox tier is full and checkpoints can be made, otherwise ask
     # retry.maxAttempts: no limit
     # thinking: that of the model
     "#);

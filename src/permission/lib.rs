@@ -120,6 +120,9 @@ pub struct PolicySettings {
     /// True if commands can read secret files of the workspace, because the sandbox cannot hide
     /// single files. Then every command is asked about on the reduced tier.
     pub secrets_in_reach: bool,
+    /// Reason why no checkpoint stores the workspace before a change. The mode `auto` then allows
+    /// what `edits` allows. `None`: checkpoints are made.
+    pub no_checkpoints: Option<String>,
     /// Isolated workspace of a subagent, in which its actions happen. `None`: they happen in the
     /// workspace.
     pub relocated: Option<Relocated>,

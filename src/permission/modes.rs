@@ -37,7 +37,7 @@ impl RulePolicy {
         coverage: Coverage,
         verdict: Verdict,
     ) -> Verdict {
-        let mode = case.situation.mode;
+        let mode = self.mode_in_force(case.situation);
         let Classified { class, reason } = self.classified(case);
         let confinement = self.command_confinement(case.situation);
         match (decide(mode, class, coverage, confinement), verdict) {
@@ -88,6 +88,10 @@ impl RulePolicy {
             (PermissionMode::Auto, CommandConfinement::None) => {
                 format!("{no_sandbox}: it means edits, and every command is asked about")
             }
+            (PermissionMode::Auto, CommandConfinement::Full | CommandConfinement::Reduced) => {
+                let reason = self.settings.no_checkpoints.as_ref()?;
+                format!("changes cannot be undone, because {reason}: it means edits")
+            }
             (PermissionMode::Edits, CommandConfinement::None) => {
                 format!("{no_sandbox}: every command is asked about")
             }
@@ -116,9 +120,17 @@ impl RulePolicy {
     /// True if the mode of `situation` allows commands that only read.
     pub(super) fn mode_reads(&self, situation: &Situation<'_>) -> bool {
         let confinement = self.command_confinement(situation);
-        let decision =
-            decide(situation.mode, EffectClass::ReadingCommand, Coverage::Uncovered, confinement);
+        let mode = self.mode_in_force(situation);
+        let decision = decide(mode, EffectClass::ReadingCommand, Coverage::Uncovered, confinement);
         matches!(decision, ModeDecision::Allow(_))
+    }
+
+    /// The mode of `situation`, or `edits` instead of `auto` where no checkpoints are made.
+    fn mode_in_force(&self, situation: &Situation<'_>) -> PermissionMode {
+        match situation.mode {
+            PermissionMode::Auto if self.settings.no_checkpoints.is_some() => PermissionMode::Edits,
+            mode => mode,
+        }
     }
 
     fn command_confinement(&self, situation: &Situation<'_>) -> CommandConfinement {
@@ -160,7 +172,7 @@ impl RulePolicy {
     /// True if a command that the mode allows by itself reaches domains through the proxy, so that
     /// a new domain is the question.
     fn asks_by_domain(&self, situation: &Situation<'_>) -> bool {
-        situation.mode == PermissionMode::Auto
+        self.mode_in_force(situation) == PermissionMode::Auto
             && self.command_confinement(situation) == CommandConfinement::Full
             && self.confinement(situation).network == NetworkAccess::Domains
     }

@@ -38,6 +38,7 @@ use crate::permission::{
 use crate::project;
 use crate::provider::replay::Tape;
 use crate::sandbox::{GitReferences, Sandbox};
+use crate::start_mode::{no_checkpoints, start_mode};
 use crate::stored_output;
 use crate::tool_counter;
 use crate::tools;
@@ -163,7 +164,8 @@ pub(crate) fn assemble_in(
     let told = prompts.instructions.blocks.iter().map(|block| block.text.len()).sum();
     let context = contexts::settings(settings, setup.environment, setup.cwd, told, wrap)?;
     let policy = rule_policy(setup, policy_settings)?;
-    let mode = agent.first_mode(settings.permission_mode);
+    let mode = start_mode(settings, setup.used, setup.asking, &space.tier);
+    let mode = agent.first_mode(mode);
     notices.extend(policy.restriction(mode, &space.tier));
     let hook_settings = hook_settings(setup, &kept.dir, &space.roots, &space.tier);
     let hooks = hooks::hooks(hook_settings, Arc::clone(&space.sandbox), Arc::clone(&policy))?;
@@ -553,7 +555,7 @@ impl JournalSettings {
     /// not stored. `None` if none are taken.
     fn checkpoints(&self, setup: &Setup<'_>, workspace: &Workspace) -> Option<Arc<SessionStore>> {
         let settings = &setup.settings.checkpoints;
-        if !settings.enabled || setup.dry_run || checkpoint::unavailable().is_some() {
+        if setup.dry_run || no_checkpoints(setup.settings).is_some() {
             return None;
         }
         let state = StateDir::new(setup.dirs.state.clone());
@@ -683,6 +685,7 @@ fn policy_settings(
         // From a flag or the user's own file: a project cannot set it.
         sandbox_off_given: sandbox.mode == "off",
         secrets_in_reach: space.may_expose_secrets(&kept.dir),
+        no_checkpoints: no_checkpoints(setup.settings),
         ..PolicySettings::default()
     }
 }

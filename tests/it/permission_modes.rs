@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::model_server::{ModelAnswer, ModelServer, calls, runs, says};
+use crate::plain::Terminal;
 use crate::posse::Machine;
 
 /// A task of ten steps: three that read, two edits, a folder, a new file, an overwritten file,
@@ -229,4 +230,60 @@ fn check_judges_in_a_mode() {
         let modes = [None, Some("plan"), Some("ask"), Some("edits"), Some("auto"), Some("locked")];
         assert_eq!(modes.map(|mode| decision(mode, command)), expected, "{command}");
     }
+}
+
+/// Answers the prompt "do it" in a conversation in a terminal, and returns the text shown until
+/// the model says "done".
+fn conversation(machine: &Machine, args: &[&str]) -> String {
+    let mut person = Terminal::run(machine, &[&["plain"], args].concat(), "xterm");
+    let mut shown = person.see("> ");
+    person.press("do it\r");
+    shown += &person.see("done");
+    person.press("/exit\r");
+    assert_eq!(person.end(), Some(0));
+    machine.verify();
+    shown
+}
+
+#[test]
+fn conversation_starts_in_auto_where_changes_are_confined_and_can_be_undone() {
+    let steps = || vec![runs("touch made"), says("done")];
+    let default = json!({"permissionMode": null});
+    let server = ModelServer::start(steps());
+    let machine = Machine::configured(&server, &default, &json!({}));
+    let shown = conversation(&machine, &[]);
+    assert!(shown.contains("permission mode auto: "), "{shown}");
+    assert!(machine.work("made").exists());
+
+    // A single task that nobody follows asks as before.
+    let server = ModelServer::start(steps());
+    let machine = Machine::configured(&server, &default, &json!({}));
+    let (ended, events) = machine.stream(&["do it"]);
+    ended.assert_code(4);
+    assert_eq!(events[0]["permissionMode"], "ask");
+    assert!(!machine.work("made").exists());
+}
+
+#[test]
+fn conversation_starts_in_ask_where_changes_cannot_be_undone() {
+    for (settings, args) in [
+        (json!({"permissionMode": null, "checkpoints": {"enabled": false}}), [].as_slice()),
+        (json!({"permissionMode": null}), ["--sandbox", "off"].as_slice()),
+    ] {
+        let server = ModelServer::start(vec![says("done")]);
+        let machine = Machine::configured(&server, &settings, &json!({}));
+        let shown = conversation(&machine, args);
+        assert!(shown.contains("permission mode ask: "), "{shown}");
+    }
+}
+
+#[test]
+fn auto_without_checkpoints_asks_about_commands() {
+    let server = ModelServer::start(vec![runs("touch made; make"), says("done")]);
+    let config = json!({"permissionMode": "auto", "checkpoints": {"enabled": false}});
+    let machine = Machine::configured(&server, &config, &json!({}));
+    let ended = machine.posse(&["run", "do it"]);
+    ended.assert_code(4);
+    assert!(ended.stderr.contains("it means edits"), "{}", ended.stderr);
+    assert!(!machine.work("made").exists());
 }

@@ -42,7 +42,8 @@ impl Machine {
         Machine::configured(server, &json!({}), &json!({}))
     }
 
-    /// With further settings and settings of the provider.
+    /// With further settings and settings of the provider. The permission mode is `ask`, so that a
+    /// test in a terminal gets questions on every sandbox tier.
     pub(crate) fn configured(server: &ModelServer, more: &Value, profile: &Value) -> Machine {
         let machine = Machine::new();
         let mut provider = json!({
@@ -51,7 +52,8 @@ impl Machine {
         });
         merge(&mut provider, profile);
         let mut settings = json!({
-            "defaultProvider": "local", "patience": "5s", "providers": {"local": provider},
+            "defaultProvider": "local", "patience": "5s", "permissionMode": "ask",
+            "providers": {"local": provider},
         });
         merge(&mut settings, more);
         machine.write_config(&settings.to_string());
@@ -167,7 +169,10 @@ fn only_entry(dir: &Path) -> PathBuf {
 
 fn merge(into: &mut Value, from: &Value) {
     for (key, value) in from.as_object().unwrap() {
-        into[key] = value.clone();
+        match value {
+            Value::Null => drop(into.as_object_mut().unwrap().remove(key)),
+            value => into[key] = value.clone(),
+        }
     }
 }
 

@@ -32,13 +32,14 @@ const CRATES: [(&str, &[&str]); 16] = [
 
 /// Modules of the root package, and the modules and crates that each may use. Modules that connect
 /// others are not listed.
-const MAY_USE: [(&str, &[&str]); 9] = [
+const MAY_USE: [(&str, &[&str]); 10] = [
     ("grants", &["failure", "hex", "project", "signed_store"]),
     ("hooks", &["failure", "sandbox", "secrets"]),
     ("models", &["failure", "hex"]),
     ("network", &["config", "egress", "failure", "permission"]),
     ("project", &[]),
     ("signed_store", &["failure", "hex"]),
+    ("start_mode", &["agents", "checkpoint", "config"]),
     ("stored_output", &["failure", "journal", "tools"]),
     // Its tests wrap it with the wrappers of all others.
     ("tool_counter", &["agents", "config", "hooks", "provider", "tools"]),

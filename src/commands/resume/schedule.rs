@@ -133,9 +133,10 @@ fn flags(args: &RunArgs, loaded: &Loaded, (profile, named): (&str, &str)) -> Vec
     let mode = &settings.sandbox.mode;
     let widens = mode == "off" && sandbox.is_none() && !by_variable("sandbox.mode");
     value("--sandbox", (!widens).then(|| mode.clone()));
+    let is_narrow = |mode: &PermissionMode| mode.is_at_most(PermissionMode::Ask);
     let mode = settings.permission_mode;
-    let widens = !mode.is_at_most(PermissionMode::Ask) && permission_mode.is_none();
-    value("--permission-mode", (!widens && is_set("permissionMode")).then(|| mode.to_string()));
+    let mode = mode.filter(|mode| is_narrow(mode) || permission_mode.is_some());
+    value("--permission-mode", mode.map(|mode| mode.to_string()));
     let inherits = settings.sandbox.network == "inherit";
     let widens = inherits && network.is_none() && !by_variable("sandbox.network");
     // `auto` denies without a person.

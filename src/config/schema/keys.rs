@@ -220,10 +220,11 @@ pub(crate) static KEYS: &[ConfigKey] = &[
         "Maximum time to retry an unavailable provider. Default: 10m, and three attempts at a \
          server that does not exist; with --unattended: 24h.")
         .variable("POSSE_PATIENCE"),
-    key("permissionMode", Choice(PERMISSION_MODES), D::Text("ask"), Never,
+    key("permissionMode", Choice(PERMISSION_MODES), D::None, Never,
         "Permission mode of a new session. plan: nothing is changed; ask: changes and commands are \
          asked about; edits: edits in the workspace are free; auto: what stays inside the full \
-         sandbox is free; locked: only rules and grants allow."),
+         sandbox is free; locked: only rules and grants allow. Default: auto in a conversation with \
+         a person if the sandbox tier is full and checkpoints can be made, otherwise ask."),
     key("permissions", ObjectList, D::None, Tighten,
         "Permission rules, in order: allow, ask or deny."),
     key("persistentGrants.enabled", Bool, D::Bool(true), Never,

@@ -252,6 +252,45 @@ fn restrictions_of_a_machine_are_told() {
     let auto = exposed.restriction(PermissionMode::Auto, &SandboxTier::Reduced).unwrap();
     assert!(auto.contains("secret file"), "{auto}");
     assert_eq!(told(PermissionMode::Ask, &SandboxTier::None), None);
+    let unrestorable =
+        PolicySettings { no_checkpoints: Some("git is gone".into()), ..PolicySettings::default() };
+    let auto = with(unrestorable).restriction(PermissionMode::Auto, &SandboxTier::Full).unwrap();
+    assert_eq!(
+        auto,
+        "permission mode auto: changes cannot be undone, because git is gone: it means edits"
+    );
+}
+
+#[test]
+fn auto_without_checkpoints_decides_as_edits() {
+    let settings =
+        PolicySettings { no_checkpoints: Some("git is gone".into()), ..PolicySettings::default() };
+    let (without, policy) = (with(settings), policy(&[]));
+    for call in [
+        "bash ls -la",
+        "bash make",
+        "bash mkdir -p a/b",
+        "bash curl http://example.com",
+        "bash rm -rf a",
+        "read_file a",
+        "write_file a",
+        "call_agent explore",
+    ] {
+        let action = action(call);
+        for tier in [SandboxTier::Full, SandboxTier::Reduced, SandboxTier::None] {
+            let decides = |policy: &RulePolicy, mode| {
+                let situation =
+                    Situation { mode, tier: &tier, ..situation("build", &[], AnswerSource::Human) };
+                let verdict = policy.judge(&action, &situation);
+                (matches!(verdict, Verdict::Allow(_)), matches!(verdict, Verdict::Ask(_)))
+            };
+            assert_eq!(
+                decides(&without, PermissionMode::Auto),
+                decides(&policy, PermissionMode::Edits),
+                "{call} {tier}"
+            );
+        }
+    }
 }
 
 #[test]
