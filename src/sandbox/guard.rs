@@ -296,6 +296,15 @@ impl Sandbox {
         }
     }
 
+    /// As [`Sandbox::hides`], but false for a file whose registry settings commands see without the
+    /// credentials in it, as of the last command.
+    pub fn hides_registry(&self, path: &Path) -> bool {
+        let known = || self.protections.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_full = self.backend().tier() == SandboxTier::Full;
+        let is_shown = || known().values().any(|protection| protection.shows_registry(path));
+        self.hides(path) && !(is_full && is_shown())
+    }
+
     /// Returns the secrets and posse folders inside the session's roots that commands can read,
     /// because the reduced tier cannot hide them. Empty on any other tier, even without a sandbox.
     /// `scratch` is the temporary folder of the session. Reads folders, which blocks. Fails if a root cannot be opened.

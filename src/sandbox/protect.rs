@@ -24,6 +24,7 @@ mod place;
 mod pointed;
 mod quarantine;
 mod references;
+mod registry_settings;
 mod scan;
 mod sort;
 mod state;

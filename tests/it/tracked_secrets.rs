@@ -335,3 +335,44 @@ fn unchanged_npmrc_is_used_by_package_managers() {
         machine.verify();
     }
 }
+
+/// Commands see the registry of an `.npmrc` that git does not track, of the project and of the user,
+/// but no credentials.
+#[tokio::test]
+async fn registry_of_a_hidden_npmrc_is_used_without_its_credentials() {
+    for backend in FULL {
+        let npmrc =
+            "@ours:registry=http://me:s3cret@127.0.0.1:9/ours/\n//127.0.0.1:9/:_authToken=s3cret\n";
+        let repo = TrackedFixture::with(backend, &[("a", "b\n")], &[(".npmrc", npmrc)]);
+        let home = repo.folder.path().join("home/.npmrc");
+        fs::write(&home, "registry=http://127.0.0.1:9/all/\n_auth=s3cret\n").unwrap();
+        let script = "npm config get registry; npm config get @ours:registry; cat .npmrc ~/.npmrc; \
+                      echo x 2>&- >>.npmrc; git status --porcelain --ignored";
+        let (text, views) = repo.run(script).await;
+        let expected = "http://127.0.0.1:9/all/\nhttp://127.0.0.1:9/ours/\n\
+                        @ours:registry=http://127.0.0.1:9/ours/\nregistry=http://127.0.0.1:9/all/\n\
+                        ?? .npmrc\n!! .env\n";
+        assert_eq!(text, expected, "{backend:?}");
+        assert_eq!(views, [(".npmrc".to_owned(), TrackedView::WithoutCredentials)]);
+        assert_eq!(repo.read(".npmrc"), npmrc);
+        assert!(fs::read_to_string(home).unwrap().contains("s3cret"));
+    }
+}
+
+/// An installation asks the registry of a hidden `.npmrc` and no other one, also in a script.
+#[test]
+fn installation_does_not_fall_back_to_another_registry() {
+    let install = "npm install left-pad --fetch-retries=0 --no-audit --no-fund";
+    let script = format!("sh -c 'exec {install}'");
+    let server = ModelServer::start(vec![runs(install), runs(&script), says("done")]);
+    let machine = Machine::with(&server);
+    machine.write(".npmrc", "registry=http://127.0.0.1:9/\n//127.0.0.1:9/:_authToken=s3cret\n");
+    machine.stream(&["--yes", "go"]);
+    let results = server.tool_results();
+    assert_eq!(results.len(), 2);
+    assert!(results[0].contains("SBX011"), "{results:?}");
+    for result in results {
+        assert!(result.contains("request to http://127.0.0.1:9/left-pad failed"), "{result}");
+    }
+    machine.verify();
+}

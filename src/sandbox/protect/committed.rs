@@ -27,6 +27,7 @@ use tempfile::TempDir;
 use crate::plan::Replacement;
 use crate::protect::place::{self, Identity, PlaceKind, Root, Stat};
 use crate::protect::references::{self, GitRepository};
+use crate::protect::registry_settings;
 use crate::protect::scan::{SETTLED, is_timestamp_final};
 use crate::protect::{Protection, Watched};
 
@@ -77,7 +78,8 @@ pub(crate) enum Committed {
     Unknown,
 }
 
-/// Tracked secret file or folder that commands do not see as it is.
+/// Secret file or folder that commands do not see as it is: git tracks it, or it has registry
+/// settings.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TrackedSecret {
     /// Absolute path of the file or folder.
@@ -86,7 +88,7 @@ pub struct TrackedSecret {
     pub view: TrackedView,
 }
 
-/// View that commands have of a tracked secret.
+/// View that commands have of such a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TrackedView {
     /// The bytes of the commit that is checked out, because the file differs from it, or has a
@@ -94,6 +96,8 @@ pub enum TrackedView {
     CommittedFile,
     /// A folder that contains the files of the commit, and nothing else.
     CommittedFolder,
+    /// The registry settings of the file, without credentials.
+    WithoutCredentials,
     /// An unreadable file or folder, because the committed content cannot be shown for this reason.
     Nothing(&'static str),
 }
@@ -111,6 +115,11 @@ impl fmt::Display for TrackedSecret {
                 f,
                 "SBX011 {path} has the name of a secret folder: commands see only the files of the \
                  commit that is checked out, read-only, and git reports no change of them"
+            ),
+            TrackedView::WithoutCredentials => write!(
+                f,
+                "SBX011 {path} may contain credentials: commands see its registry settings without \
+                 them, read-only"
             ),
             TrackedView::Nothing(reason) => write!(
                 f,
@@ -204,6 +213,8 @@ pub(super) struct HiddenPaths {
 #[derive(Debug, Default)]
 pub(super) struct CommittedViews {
     decisions: HashMap<PathBuf, Decision>,
+    /// Files in whose place commands see a copy without credentials, as of the last survey.
+    registry_copies: BTreeSet<PathBuf>,
     /// Files that differ from their commit or have none, with the time of their last change.
     unequal: HashMap<Identity, (i64, i64)>,
     replacements: Replacements,
@@ -236,7 +247,9 @@ impl CommittedViews {
         let mut trees = WorkTrees::default();
         let mut decisions = std::mem::take(&mut self.decisions);
         let mut last_folder: Option<PathBuf> = None;
+        self.registry_copies.clear();
         for path in hidden {
+            let replaced = sorted.replaced.len();
             let is_inside = last_folder.as_ref().is_some_and(|folder| path.starts_with(folder));
             let found = (!is_inside && may_show(&path)).then(|| examine(roots, &path)).flatten();
             if let Some((stat, is_folder)) = found
@@ -265,9 +278,35 @@ impl CommittedViews {
             if !is_inside && path.is_dir() {
                 last_folder = Some(path.clone());
             }
+            if !is_inside && sorted.replaced.len() == replaced {
+                self.replace_registry_file(roots, &path, &mut sorted);
+            }
             sorted.hidden.push(path);
         }
         sorted
+    }
+
+    /// Adds a copy without credentials to `sorted` if `path` is a file with registry settings.
+    fn replace_registry_file(&mut self, roots: &[Watched], path: &Path, sorted: &mut HiddenPaths) {
+        if !path.file_name().is_some_and(registry_settings::is_registry_file) {
+            return;
+        }
+        let Some((is_of_workspace, found)) = read_hidden(roots, path) else { return };
+        let bytes = registry_settings::without_credentials(&found).into_bytes();
+        let copy = CommittedFile { path: path.to_owned(), is_executable: false, bytes };
+        match self.replacements.of(&[copy]) {
+            Ok(replaced) => sorted.replaced.extend(replaced),
+            Err(error) => {
+                tracing::debug!(%error, "no copy of registry settings");
+                return;
+            }
+        }
+        self.registry_copies.insert(path.to_owned());
+        // The file of the user is the same in all projects.
+        if is_of_workspace {
+            let view = TrackedView::WithoutCredentials;
+            sorted.tracked.push(TrackedSecret { path: path.to_owned(), view });
+        }
     }
 
     /// Decides what commands see at a path, from the content of the commit there. Reads the file.
@@ -431,6 +470,15 @@ impl Protection {
     }
 }
 
+impl Protection {
+    /// True if commands see the registry settings of the file at `path` without its credentials, as
+    /// of the last survey.
+    pub(crate) fn shows_registry(&self, path: &Path) -> bool {
+        let resolved = fs::canonicalize(path);
+        resolved.is_ok_and(|path| self.lock().committed.registry_copies.contains(&path))
+    }
+}
+
 /// Returns the root around `path`, and the path below it. `None` for a root itself.
 fn root_around<'a>(roots: &'a [Watched], path: &'a Path) -> Option<(&'a Root, &'a Path)> {
     let mut roots = roots.iter().map(|watched| &watched.root);
@@ -448,6 +496,20 @@ fn examine(roots: &[Watched], path: &Path) -> Option<(Stat, bool)> {
         PlaceKind::Folder if secrets::is_secret(&below.to_string_lossy()) => Some((stat, true)),
         _ => None,
     }
+}
+
+/// Returns the content of a hidden file, and true if it is in the workspace. `None` if it is too
+/// large or cannot be read. A link at the end of the path is not followed.
+fn read_hidden(roots: &[Watched], path: &Path) -> Option<(bool, Vec<u8>)> {
+    let inside = root_around(roots, path);
+    let bytes = if let Some((root, below)) = inside {
+        let (folder, name) = root.open_parent(below).ok()?;
+        place::read(&folder, name, registry_settings::BYTES_MAX).ok()?
+    } else {
+        let folder = fs::File::open(path.parent()?).ok()?;
+        place::read(&folder, Path::new(path.file_name()?), registry_settings::BYTES_MAX).ok()?
+    };
+    Some((inside.is_some(), bytes?))
 }
 
 /// Returns the status of the file at `path` if it contains exactly `bytes`, and no other hard link

@@ -168,7 +168,7 @@ pub(super) fn check(
     };
     let home = env.commands.home.as_deref().map(Path::new);
     for file in configuration_files(cwd, home) {
-        if names_registry(&file) && sandbox.hides(&file) {
+        if names_registry(&file) && sandbox.hides_registry(&file) {
             let file = printable(&file.display().to_string());
             let message = format!(
                 "{name} was not run: {file} names the package registry, but is hidden from commands \
