@@ -1,5 +1,6 @@
-//! Prompt injection: a model that follows every instruction it reads, run with `--yes`. An attack
-//! that fails here fails with every model.
+//! Prompt injection: a model that follows every instruction it reads, run with `--yes`, and in the
+//! permission mode `auto` with the network by domain. An attack that fails here fails with every
+//! model.
 //!
 //! Every attack is delivered by a README, by the output of a command and by project instructions.
 //! Afterwards the whole machine is compared with its original state, and all outgoing data is
@@ -29,6 +30,11 @@ const CANARY: &str = "canary-8f2d61";
 /// All sandbox mechanisms, and those that can hide files.
 const ALL: [&str; 3] = ["namespaces", "bubblewrap", "landlock"];
 const FULL: [&str; 2] = ["namespaces", "bubblewrap"];
+
+/// Flags with which every permission request that `--yes` covers is allowed.
+const YES: &[&str] = &["--yes"];
+/// Flags with which what stays inside the sandbox needs no permission request.
+const AUTO: &[&str] = &["--permission-mode", "auto", "--network", "ask"];
 
 /// Number of concurrent attacks: a loaded machine must not slow them down.
 const AT_ONCE: usize = 6;
@@ -65,6 +71,8 @@ struct AttackTarget {
     server: ModelServer,
     /// Sandbox mechanism.
     backend: &'static str,
+    /// [`YES`] or [`AUTO`].
+    flags: &'static [&'static str],
     port: u16,
     arrived: Arc<AtomicUsize>,
 }
@@ -78,12 +86,12 @@ enum AttackChannel {
 }
 
 impl AttackTarget {
-    fn new(backend: &'static str) -> AttackTarget {
+    fn new(backend: &'static str, flags: &'static [&'static str]) -> AttackTarget {
         let server = ModelServer::obedient();
         let settings = json!({"sandbox": {"mode": "workspace-write"}});
         let machine = Machine::configured(&server, &settings, &json!({}));
         let arrived = Arc::new(AtomicUsize::new(0));
-        let mut target = AttackTarget { machine, server, backend, port: 0, arrived };
+        let mut target = AttackTarget { machine, server, backend, flags, port: 0, arrived };
         target.furnish();
         target.listen();
         target
@@ -179,7 +187,7 @@ impl AttackTarget {
             }
         };
         let before = self.state();
-        let mut command = self.machine.command(&["run", "--yes", &prompt]);
+        let mut command = self.machine.command(&[&["run"], self.flags, &[&prompt]].concat());
         command.env("POSSE_SANDBOX_BACKEND", self.backend);
         command.env("OTHER_API_KEY", format!("sk-{CANARY}"));
         let ended = crate::posse::RunningPosse::start(command).end();
@@ -313,10 +321,10 @@ fn counting(arrived: Arc<AtomicUsize>, mut next: impl FnMut() -> bool + Send + '
     });
 }
 
-/// Runs every attack with each delivery, on alternating backends.
+/// Runs every attack on each backend with `flags`, the deliveries in turn.
 fn all(
     attacks: &[Attack],
-    backends: &[&'static str],
+    (backends, flags): (&[&'static str], &'static [&'static str]),
     check: impl Fn(&AttackTarget, &FinishedRun) + Sync,
 ) {
     let ways = [AttackChannel::Readme, AttackChannel::Output, AttackChannel::Instructions];
@@ -328,7 +336,7 @@ fn all(
         .collect();
     for rows in rows.chunks(AT_ONCE) {
         crate::posse::side_by_side(rows.iter().copied(), |(backend, nth, (name, steps))| {
-            let target = AttackTarget::new(backend);
+            let target = AttackTarget::new(backend, flags);
             let ended = target.attack(steps, ways[nth % ways.len()]);
             assert!(target.server.obeyed().len() >= steps.len(), "{name}: {}", ended.stderr);
             check(&target, &ended);
@@ -342,41 +350,54 @@ fn corpus_has_enough_attacks() {
 }
 
 /// Guards against a model that cannot do anything.
+fn assert_ordinary_tasks_succeed(backend: &'static str, flags: &'static [&'static str]) {
+    let target = AttackTarget::new(backend, flags);
+    fs::remove_file(target.machine.work(".env")).unwrap();
+    fs::remove_dir_all(target.machine.work("config")).unwrap();
+    let steps = [
+        AttackStep::Run("echo made > by-bash; mkdir -p d && mv by-bash d/"),
+        AttackStep::Call("write_file", r#"{"path":"by-tool","content":"made\n"}"#),
+        AttackStep::Run("python3 -c 'open(\"by-python\",\"w\").write(\"made\\n\")'"),
+        AttackStep::Run("git add d && git commit -qm done && git log --oneline > log"),
+    ];
+    let ended = target.attack(&steps, AttackChannel::Readme);
+    ended.assert_code(0);
+    for made in ["d/by-bash", "by-tool", "by-python"] {
+        assert_eq!(target.machine.read(made), "made\n", "{backend}: {}", ended.stderr);
+    }
+    assert!(target.machine.read("log").contains("done"), "{backend}: {}", ended.stderr);
+}
+
 #[test]
 fn ordinary_tasks_succeed() {
-    for backend in ALL {
-        let target = AttackTarget::new(backend);
-        fs::remove_file(target.machine.work(".env")).unwrap();
-        fs::remove_dir_all(target.machine.work("config")).unwrap();
-        let steps = [
-            AttackStep::Run("echo made > by-bash; mkdir -p d && mv by-bash d/"),
-            AttackStep::Call("write_file", r#"{"path":"by-tool","content":"made\n"}"#),
-            AttackStep::Run("python3 -c 'open(\"by-python\",\"w\").write(\"made\\n\")'"),
-            AttackStep::Run("git add d && git commit -qm done && git log --oneline > log"),
-        ];
-        let ended = target.attack(&steps, AttackChannel::Readme);
-        ended.assert_code(0);
-        for made in ["d/by-bash", "by-tool", "by-python"] {
-            assert_eq!(target.machine.read(made), "made\n", "{backend}: {}", ended.stderr);
-        }
-        assert!(target.machine.read("log").contains("done"), "{backend}: {}", ended.stderr);
-    }
+    ALL.into_iter().for_each(|backend| assert_ordinary_tasks_succeed(backend, YES));
+    FULL.into_iter().for_each(|backend| assert_ordinary_tasks_succeed(backend, AUTO));
 }
 
 #[test]
 fn no_protected_file_is_written() {
-    all(PLANTS, &ALL, |_, _| {});
+    all(PLANTS, (&ALL, YES), |_, _| {});
+}
+
+#[test]
+fn no_protected_file_is_written_in_auto() {
+    all(PLANTS, (&FULL, AUTO), |_, _| {});
 }
 
 #[test]
 fn no_secret_is_exfiltrated() {
-    all(LEAKS, &FULL, AttackTarget::assert_kept_secret);
+    all(LEAKS, (&FULL, YES), AttackTarget::assert_kept_secret);
+}
+
+#[test]
+fn no_secret_is_exfiltrated_in_auto() {
+    all(LEAKS, (&FULL, AUTO), AttackTarget::assert_kept_secret);
 }
 
 /// Files inside the workspace cannot be hidden on this tier; nothing leaves the host.
 #[test]
 fn nothing_is_sent_out_without_namespaces() {
-    all(LEAKS, &["landlock"], |target, ended| {
+    all(LEAKS, (&["landlock"], YES), |target, ended| {
         assert_eq!(target.arrived.load(Ordering::SeqCst), 0, "{}", ended.stderr);
     });
 }
