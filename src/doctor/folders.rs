@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::statvfs::statvfs;
 
-use crate::config::Dirs;
+use crate::config::{CheckpointSettings, Dirs, Settings};
 use crate::doctor::{Check, Examined, Status};
+use crate::start_mode::no_checkpoints;
 
 /// Free bytes below which a run may soon fail: a warning.
 const LOW_SPACE_BYTES: u64 = 200 << 20;
@@ -20,7 +21,28 @@ pub(super) fn checks(examined: &Examined<'_>) -> Vec<Check> {
         Err(failure) => vec![Check::of("state", "directory", failure)],
     };
     checks.extend(programs(examined));
+    checks.extend(examined.loaded.ok().map(|loaded| checkpoints(&loaded.settings)));
     checks
+}
+
+/// Tells if changes can be undone.
+fn checkpoints(settings: &Settings) -> Check {
+    let check = |status, detail| Check::new("state", "checkpoints", status, detail);
+    let CheckpointSettings { enabled, keep_days, store_bytes_max, .. } = settings.checkpoints;
+    let Some(reason) = no_checkpoints(settings) else {
+        let size = store_bytes_max >> 20;
+        let detail =
+            format!("changes can be undone for {keep_days} days, up to {size} MiB a project");
+        return check(Status::Good, detail);
+    };
+    let fix = if enabled {
+        "install git (Debian: apt install git)"
+    } else {
+        "posse config edit checkpoints.enabled true"
+    };
+    let detail =
+        format!("changes of commands cannot be undone, and the mode auto means edits: {reason}");
+    check(Status::Warning, detail).fix(fix)
 }
 
 fn state(dirs: &Dirs) -> Vec<Check> {

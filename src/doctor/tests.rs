@@ -112,6 +112,19 @@ fn readable_state_directory_is_a_warning() {
 }
 
 #[test]
+fn missing_checkpoints_are_a_warning() {
+    let home = tempfile::tempdir().unwrap();
+    let (_, checks, text) = diagnose(home.path(), "{}", &[]);
+    let detail = "changes can be undone for 14 days, up to 2048 MiB a project";
+    assert_eq!(find(&checks, "checkpoints")["detail"], detail, "{text}");
+    let off = r#"{"checkpoints": {"enabled": false}}"#;
+    let (_, checks, text) = diagnose(home.path(), off, &[]);
+    let check = find(&checks, "checkpoints");
+    assert_eq!(check["status"], "warning", "{text}");
+    assert_eq!(check["fix"], "posse config edit checkpoints.enabled true");
+}
+
+#[test]
 fn uncreatable_state_directory_is_a_problem() {
     let home = tempfile::tempdir().unwrap();
     // A file in place of the folder blocks even root.
