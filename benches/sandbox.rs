@@ -207,6 +207,7 @@ fn spawn(place: &Path) -> Spawn {
         spill_bytes_max: 1 << 20,
         dialogue: None,
         stop: None,
+        masks_keys: false,
         at_timeout: None,
     }
 }

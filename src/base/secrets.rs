@@ -5,6 +5,7 @@
 //! known by value are redacted by a mask (`src/base/secrets/mask.rs`).
 
 pub mod files;
+pub mod key_patterns;
 pub mod mask;
 
 /// Folders whose whole content is secret.

@@ -175,6 +175,7 @@ impl Trial {
             spill_bytes_max: 1 << 20,
             dialogue: None,
             stop: None,
+            masks_keys: false,
             at_timeout: None,
         };
         let mut report = Value::Null;

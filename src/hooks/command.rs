@@ -137,6 +137,7 @@ impl Runner {
             spill_bytes_max: OUTPUT_BYTES_MAX as u64,
             dialogue: Some(Dialogue { input, errors_bytes_max: ERRORS_BYTES_MAX }),
             stop: None,
+            masks_keys: false,
             at_timeout: None,
         }
     }

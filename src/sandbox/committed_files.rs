@@ -179,6 +179,7 @@ impl Sandbox {
             spill_bytes_max: bytes_max as u64,
             dialogue: Some(Dialogue { input, errors_bytes_max: 1000 }),
             stop: None,
+            masks_keys: false,
             at_timeout: None,
         };
         let ProcessOutcome { exit, output, errors, .. } =

@@ -209,6 +209,9 @@ pub struct Spawn {
     /// Standard input and separate standard error of a hook process. `None` for other commands:
     /// they have no input, and their standard error is part of the output.
     pub dialogue: Option<Dialogue>,
+    /// True if text in the output that looks like a key of a known service is redacted, beside the
+    /// known secrets.
+    pub masks_keys: bool,
     /// Stop request: a message, or dropping the sender, ends the process as the time limit does.
     /// `None` if the process cannot be stopped.
     pub stop: Option<oneshot::Receiver<()>>,

@@ -37,6 +37,7 @@ use crate::spare_helper::ReadyHelper;
 use crate::temporary::{SessionTemporary, TemporaryUse};
 use crate::wire::{CommandExit, CommandStreams, HelperLine, HelperRequest};
 use crate::{AtTimeout, Directory, Exit, ProcessOutcome, RunError, Sandbox, Spawn, Update};
+use posse_base::secrets::key_patterns::KeyMask;
 
 /// Maximum time from sending the request until the enforcement report.
 const PREPARATION_MAX: Duration = Duration::from_secs(10);
@@ -262,6 +263,7 @@ impl Sandbox {
             is_asked_to_clear: false,
             cleared: 0,
             mask: Mask::new(&self.secrets),
+            keys: spawn.masks_keys.then(KeyMask::default),
             capture: Capture::new(spawn.output_bytes_max, spawn.spill, spawn.spill_bytes_max),
             live: OutputChunker::default(),
             status: None,
@@ -338,6 +340,8 @@ struct RunningCommand {
     /// Number of remaining processes that the init process killed.
     cleared: usize,
     mask: Mask,
+    /// Redaction of text that looks like a key. `None` if it stays.
+    keys: Option<KeyMask>,
     capture: Capture,
     live: OutputChunker,
     status: Option<ExitStatus>,
@@ -520,7 +524,7 @@ impl RunningCommand {
     }
 
     fn take_output(&mut self, bytes: &[u8]) {
-        let RunningCommand { mask, capture, live, .. } = self;
+        let RunningCommand { mask, keys, capture, live, .. } = self;
         if bytes.is_empty() {
             self.output = None;
             if self.ended.is_some() {
@@ -530,9 +534,13 @@ impl RunningCommand {
         }
         self.last_output = Instant::now();
         let mut fits = true;
-        mask.push(bytes, |bytes| {
+        let mut take = |bytes: &[u8]| {
             fits &= capture.push(bytes);
             live.push(bytes);
+        };
+        mask.push(bytes, |bytes| match keys {
+            Some(keys) => keys.push(bytes, &mut take),
+            None => take(bytes),
         });
         if !fits {
             self.output = None;
@@ -636,11 +644,18 @@ impl RunningCommand {
             };
             return Err(RunError::NotPrepared { reason });
         }
-        let RunningCommand { mut mask, mut capture, mut live, errors_text, .. } = self;
-        mask.finish(|bytes| {
+        let RunningCommand { mut mask, mut keys, mut capture, mut live, errors_text, .. } = self;
+        let mut take = |bytes: &[u8]| {
             capture.push(bytes);
             live.push(bytes);
+        };
+        mask.finish(|bytes| match &mut keys {
+            Some(keys) => keys.push(bytes, &mut take),
+            None => take(bytes),
         });
+        if let Some(keys) = &mut keys {
+            keys.finish(&mut take);
+        }
         live.take(true).map(Update::Output).into_iter().for_each(watch);
         let ended = match self.ended {
             Some(CommandExit::Code(code)) => Some(Exit::Code(code)),

@@ -191,6 +191,7 @@ impl Tool for Bash {
                 spill_bytes_max: SPILL_BYTES_MAX,
                 dialogue: None,
                 stop: None,
+                masks_keys: true,
                 at_timeout: None,
             };
             if background {

@@ -57,6 +57,7 @@ impl CommandFolder {
             spill_bytes_max: self.spill_bytes_max,
             dialogue: None,
             stop: None,
+            masks_keys: false,
             at_timeout: None,
         }
     }

@@ -456,3 +456,32 @@ fn guide_hooks_work() {
     let said = held[0]["content"][0]["text"].as_str().unwrap();
     assert!(said.contains("notes.txt is missing"), "{said}");
 }
+
+/// Text that looks like a key is not in results, records and stored output of commands; the file
+/// tools show it, because the model could not edit the file otherwise.
+#[test]
+fn what_looks_like_a_key_is_redacted_in_output_of_commands() {
+    let key = format!("ghp_{}", "q7Zk".repeat(9));
+    let long = "for i in $(seq 3000); do cat fixture.txt; done";
+    let server = ModelServer::start(vec![
+        runs("cat fixture.txt; echo end"),
+        runs(long),
+        calls(&[("read_file", json!({"path": "fixture.txt"}))]),
+        says("done"),
+    ]);
+    let machine = Machine::with(&server);
+    machine.write("fixture.txt", format!("token: {key}\n"));
+    machine.posse(&["run", "--yes", "go"]).assert_code(0);
+    let results = server.tool_results();
+    assert!(results[0].starts_with("token: ghp_[key]\nend\n"), "{}", results[0]);
+    assert!(results[1].contains("token: ghp_[key]\n") && !results[1].contains(&key));
+    assert!(results[2].contains(&key), "{}", results[2]);
+    let outputs = machine.session_dir().join("outputs");
+    let stored: Vec<_> = fs::read_dir(&outputs).unwrap().map(|file| file.unwrap().path()).collect();
+    assert!(!stored.is_empty());
+    for file in stored {
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.contains("ghp_[key]") && !text.contains(&key), "{}", file.display());
+    }
+    machine.verify();
+}

@@ -116,6 +116,7 @@ impl TrackedFixture {
             spill_bytes_max: 1 << 20,
             dialogue: None,
             stop: None,
+            masks_keys: false,
             at_timeout: None,
         };
         let outcome = self.sandbox.run(spawn, |_| {}).await.unwrap();

@@ -198,6 +198,7 @@ async fn ask(
         spill_bytes_max: ANSWER_BYTES_MAX as u64,
         dialogue: Some(Dialogue { input: Vec::new(), errors_bytes_max: COMPLAINT_BYTES_MAX }),
         stop: None,
+        masks_keys: false,
         at_timeout: None,
     };
     let run = sandbox.run(spawn, |_| {}).await;

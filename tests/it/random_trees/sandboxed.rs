@@ -118,6 +118,7 @@ impl SandboxedWorkspace {
             spill_bytes_max: 1 << 20,
             dialogue: None,
             stop: None,
+            masks_keys: false,
             at_timeout: None,
         };
         let outcome = self.sandbox.run(spawn, |_| {}).await.unwrap();

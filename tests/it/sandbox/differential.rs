@@ -178,6 +178,7 @@ async fn verdicts(
         spill_bytes_max: 1 << 20,
         dialogue: None,
         stop: None,
+        masks_keys: false,
         at_timeout: None,
     };
     let outcome = sandbox.run(spawn, |_| {}).await.unwrap();

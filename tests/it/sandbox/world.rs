@@ -182,6 +182,7 @@ impl SandboxFixture {
             spill_bytes_max: 1 << 20,
             dialogue: None,
             stop: None,
+            masks_keys: false,
             at_timeout: None,
         };
         let outcome = sandbox.run(spawn, |_| {}).await.map_err(|error| error.to_string())?;
