@@ -370,8 +370,12 @@ fn assert_ordinary_tasks_succeed(backend: &'static str, flags: &'static [&'stati
 
 #[test]
 fn ordinary_tasks_succeed() {
-    ALL.into_iter().for_each(|backend| assert_ordinary_tasks_succeed(backend, YES));
-    FULL.into_iter().for_each(|backend| assert_ordinary_tasks_succeed(backend, AUTO));
+    for backend in ALL {
+        assert_ordinary_tasks_succeed(backend, YES);
+    }
+    for backend in FULL {
+        assert_ordinary_tasks_succeed(backend, AUTO);
+    }
 }
 
 #[test]
