@@ -32,7 +32,7 @@ pub(super) struct RunningMarks {
     folder: PathBuf,
     roots: Vec<PathBuf>,
     written: Vec<PathBuf>,
-    /// MarkFile of this session. `None` until its first command.
+    /// Mark of this session. `None` until its first command.
     own: Option<MarkFile>,
     /// Time at which the commands began that run now. `None` if none runs.
     begun: Option<Stamp>,
