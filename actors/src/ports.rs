@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-pub use action::{Action, CommandPath, Operation, PathLink, Prepared};
+pub use action::{Action, CommandOutput, CommandPath, EarlierName, Operation, PathLink, Prepared};
 pub use checkpoint::{
     CheckpointProgress, CheckpointRequest, CheckpointStore, NoCheckpoints, TakenCheckpoint,
 };

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::entry::Kind;
 use crate::git::TreeChange;
-use crate::record::{Checkpoint, Trigger};
+use crate::record::{Checkpoint, LeftOut, Trigger};
 
 /// Kind of the difference of a file between an earlier and a later state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +105,21 @@ const PROTECTED: &str =
     "it is protected: it can start programs or instruct agents; change it by hand";
 const UNSAVED: &str = "its present content is too large for a checkpoint, so it would be lost";
 const USERS: &str = "you changed it since";
+const LEFT_OUT: &str = "it may be older than the checkpoint, which does not contain it: it could not be \
+    read or was too large; remove it by hand if it is new";
+
+/// Takes those files out of `files` that a restore would remove although they may have existed when the
+/// checkpoint with `left_out` was made. Returns the rest, and their names with the reason.
+pub(crate) fn without_left_out(
+    files: Vec<ChangedFile>,
+    left_out: &LeftOut,
+) -> (Vec<ChangedFile>, Vec<(String, String)>) {
+    let (kept, files): (Vec<_>, Vec<_>) = files
+        .into_iter()
+        .partition(|file| file.kind == ChangeKind::Removed && left_out.may_contain(&file.path));
+    let kept = kept.iter().map(|file| (file.name(), LEFT_OUT.to_owned()));
+    (files, kept.collect())
+}
 
 /// Decides which of the differences from the present state to a checkpoint a restore applies.
 /// `users`: files that changed after the last effect of posse. `unsaved`: files whose present

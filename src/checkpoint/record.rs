@@ -64,6 +64,19 @@ impl LeftOut {
         add(&mut self.unreadable_names, path);
     }
 
+    /// True if a file at `path` may have existed although the checkpoint does not contain it: it, or a
+    /// folder above it, could not be read or was too large, or not all files were stored.
+    pub(crate) fn may_contain(&self, path: &[u8]) -> bool {
+        let path = printable(&String::from_utf8_lossy(path));
+        let is_below = |name: &String| {
+            let rest = path.strip_prefix(name.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || name.is_empty())
+        };
+        self.beyond_limit > 0
+            || self.unreadable > self.unreadable_names.len()
+            || self.unreadable_names.iter().chain(&self.large_names).any(is_below)
+    }
+
     pub(crate) fn add(&mut self, other: LeftOut) {
         self.secrets += other.secrets;
         self.large += other.large;

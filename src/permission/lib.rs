@@ -23,8 +23,8 @@ use std::path::Path;
 
 use posse_actors::event::{Grant, PermissionMode, SandboxTier, Scope};
 use posse_actors::ports::{
-    Access, Action, AnswerSource, CommandPath, Confinement, Coverage, NetworkAccess, Operation,
-    PermissionQuestion, Policy, Situation, Verdict,
+    Access, Action, AnswerSource, CommandOutput, CommandPath, Confinement, Coverage, NetworkAccess,
+    Operation, PermissionQuestion, Policy, Situation, Verdict,
 };
 use posse_base::failure::{Failure, printable};
 use posse_base::secrets::is_secret;
@@ -61,12 +61,13 @@ pub fn command_programs(command: &str, cwd: &str, home: Option<&str>) -> Vec<Vec
         .collect()
 }
 
-/// Returns the absolute paths that `command` may replace, as far as its words name them: targets of
-/// redirections, and destinations of `cp`, `mv` and the like. The caller keeps those that exist for
+/// Returns the paths that `command` may replace, as far as its words name them: targets of
+/// redirections, and destinations of `cp`, `mv` and the like, also under the names that they had
+/// before an earlier part of the command. The caller keeps those that exist for
 /// [`Operation::Execute`]. With too many paths, `/` is one of them. `home`: home folder of the user;
 /// `None` means `/home/user`.
-pub fn command_outputs(command: &str, cwd: &str, home: Option<&str>) -> Vec<String> {
-    shell::outputs::paths(command, cwd, home.unwrap_or(HOME_UNKNOWN))
+pub fn command_outputs(command: &str, cwd: &str, home: Option<&str>) -> Vec<CommandOutput> {
+    shell::outputs::outputs(command, cwd, home.unwrap_or(HOME_UNKNOWN))
 }
 
 /// Returns one error for each invalid rule; an empty list if all are valid.
@@ -466,8 +467,7 @@ impl RulePolicy {
                     "the command names {word}, a link to {target}, which holds secrets"
                 ));
             }
-            let mut written = case.scripts.iter().flat_map(|script| &script.findings.written);
-            let planted = written.find(|path| is_protected(path))?;
+            let planted = case.scripts.iter().find_map(|script| script.protected.as_deref())?;
             let planted = printable(planted);
             // A yes lets the command run, but its change is reverted.
             let undone = match case.situation.tier {

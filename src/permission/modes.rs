@@ -242,7 +242,8 @@ fn destruction(case: &JudgedAction<'_>, hazards: &[Hazards]) -> Option<String> {
         let is_doubtful = case.scripts.iter().any(|script| script.doubtful);
         is_doubtful.then(|| "it can be read in more than one way".to_owned())
     };
-    destroys.or_else(replaced).or_else(doubtful)
+    let moved_out = || case.scripts.iter().find_map(|script| script.moved_out.clone());
+    destroys.or_else(moved_out).or_else(replaced).or_else(doubtful)
 }
 
 /// Reason of a denial for the model. It says what the model can do instead.

@@ -7,6 +7,7 @@
 //! else asks. The sandbox is the security boundary, not this judge.
 pub(crate) mod allow;
 pub(crate) mod danger;
+mod destinations;
 pub(crate) mod effects;
 pub(crate) mod folders;
 pub(crate) mod globs;
@@ -21,8 +22,13 @@ pub(crate) mod walk;
 pub(crate) mod word;
 pub(crate) mod wrappers;
 
+use std::path::Path;
+
 use outline::Outline;
+use posse_base::protected::{is_protected, is_protected_in};
 use posse_base::shell_words;
+
+use crate::paths::is_below;
 
 /// Maximum number of characters of a command that a grant, rule or `--yes` may allow. Only a person
 /// can allow a longer one.
@@ -40,6 +46,11 @@ pub(crate) struct Judged {
     /// True if bash may parse the text differently, so that not even a rule for all commands allows
     /// it.
     pub(crate) doubtful: bool,
+    /// Protected file that the text writes, relative to the workspace if it is in it. `None` if
+    /// there is none.
+    pub(crate) protected: Option<String>,
+    /// Reason why a move takes files out of the workspace. `None` if none is known to.
+    pub(crate) moved_out: Option<String>,
     text: String,
     outline: Outline,
 }
@@ -117,7 +128,47 @@ pub(crate) fn judge(text: &str, ground: allow::Ground<'_>) -> Judged {
     let outside = outside(text, &outline);
     let parts = if outside.is_none() { allow::parts(&outline, ground) } else { Vec::new() };
     let doubtful = outline.flaws.are_doubts();
-    Judged { findings, parts, outside, doubtful, text: text.to_owned(), outline }
+    let protected = protected(&findings, &outline, ground);
+    let moved_out = moved_out(&findings, ground.roots);
+    let text = text.to_owned();
+    Judged { findings, parts, outside, doubtful, protected, moved_out, text, outline }
+}
+
+/// First protected file that the text writes: as its words name it or, below a root, by its path.
+fn protected(
+    findings: &walk::Findings,
+    outline: &Outline,
+    ground: allow::Ground<'_>,
+) -> Option<String> {
+    let in_root = |path: &str| {
+        let mut roots = ground.roots.iter().filter(|root| is_below(path, root));
+        roots.find_map(|root| {
+            let relative = path.strip_prefix(root.trim_end_matches('/'))?.trim_start_matches('/');
+            Some((relative.to_owned(), is_protected_in(Path::new(root), relative)))
+        })
+    };
+    let by_name = findings.written.iter().find_map(|name| match in_root(name) {
+        Some((relative, is_protected)) => is_protected.then_some(relative),
+        None => is_protected(name).then(|| name.clone()),
+    });
+    let cwd = ground.place.cwd.unwrap_or("/");
+    let by_path = || {
+        let paths = outputs::written(outline, cwd, ground.place.home, ground.links);
+        let mut paths = paths.iter().filter_map(|path| in_root(path));
+        paths.find_map(|(relative, is_protected)| is_protected.then_some(relative))
+    };
+    by_name.or_else(by_path)
+}
+
+/// Reason why a move takes files of the workspace out of it, such as to the folder for temporary files.
+fn moved_out(findings: &walk::Findings, roots: &[String]) -> Option<String> {
+    let is_inside = |path: &str| roots.iter().any(|root| is_below(path, root));
+    findings.moved.iter().find_map(|moved| {
+        let leaves = moved.is_temporary || moved.path.as_deref().is_some_and(|to| !is_inside(to));
+        let is_ours = |path: &Option<String>| path.as_deref().is_none_or(is_inside);
+        let (source, _) = moved.sources.iter().find(|(_, path)| is_ours(path))?;
+        leaves.then(|| format!("it moves {source} to {}, out of the workspace", moved.to))
+    })
 }
 
 impl Judged {

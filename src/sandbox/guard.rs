@@ -463,7 +463,11 @@ impl Protections {
         (protection.bounds, protection.written) = (self.bounds, self.written.clone());
         let protection = protection.registering(self.secret_files.clone());
         let protection = protection.with_config_home(surroundings.config_home.clone());
-        let protection = Arc::new(protection.for_read_only_roots(beyond));
+        let mut protection = protection.for_read_only_roots(beyond);
+        if let Some(projects) = &surroundings.projects {
+            protection = protection.marking(projects.with_file_name("running"));
+        }
+        let protection = Arc::new(protection);
         protection.also_scan(temporary);
         known.insert(key, Arc::clone(&protection));
         Ok(protection)

@@ -25,9 +25,11 @@ mod pointed;
 mod quarantine;
 mod references;
 mod registry_settings;
+mod running_marks;
 mod scan;
 mod sort;
 mod state;
+mod steps;
 mod stores;
 mod tool_writes;
 mod watched;
@@ -56,6 +58,7 @@ use new_worktrees::NewWorktrees;
 use place::{Identity, Stat};
 use quarantine::Quarantine;
 pub use references::GitReferences;
+use running_marks::{RunningMarks, Stamp};
 use scan::ScanResult;
 pub(crate) use scan::{ScanBounds, is_timestamp_final};
 use sort::{ProtectedItem, Sort};
@@ -122,6 +125,11 @@ struct GuardState {
     /// waits for its check.
     baseline: Option<Arc<Baseline>>,
     running: usize,
+    /// Marks of running commands for other sessions. `None`: nothing is marked.
+    marks: Option<RunningMarks>,
+    /// Time of the first change that commands of other sessions may have made before the survey. `None`
+    /// if there are none.
+    others_since: Option<Stamp>,
     /// True if several commands ran at the same time since the baseline.
     were_several: bool,
     /// Protection method of a command that was given up without a check. `None` if no check is
@@ -181,6 +189,8 @@ struct BaselineItem {
     /// meaning, as for `.cargo/config.toml`. `None` for other items.
     above: Option<Identity>,
     is_mounted: bool,
+    /// True if a command of another session may have made it, so that it is not restored.
+    is_doubtful: bool,
 }
 
 /// True if `item` is protected only in a folder of a certain kind, such as `.cargo/config.toml`, or
@@ -276,6 +286,17 @@ impl Whose {
     fn is_this(&self) -> bool {
         *self == Whose::This
     }
+
+    /// Text behind the change.
+    fn described(self) -> &'static str {
+        match self {
+            Whose::This => "",
+            Whose::AnyOfSeveral => {
+                " while this command ran, and others did, so it may be the work of any"
+            }
+            Whose::Earlier => " while an earlier command ran",
+        }
+    }
 }
 
 impl Finding {
@@ -297,9 +318,12 @@ pub enum ProtectedChange {
     Removed,
     /// A repository is missing, and another file or folder is at its path.
     Replaced,
-    /// A git file got settings or rebase steps that may run programs. Contains their names; empty
-    /// if the file cannot be parsed.
+    /// A git file got settings that may run programs. Contains their names; empty if the file cannot
+    /// be parsed.
     Settings(Vec<String>),
+    /// The list of steps of an interrupted operation of git got steps that run commands, or that it
+    /// did not have before the command. Contains their lines.
+    Steps(Vec<String>),
     /// A `.git` file or a `commondir` was created or changed, and refers git to a folder that is
     /// not scanned, or to a repository that may run programs.
     LeadsOutside,
@@ -384,6 +408,11 @@ impl fmt::Display for Finding {
                 settings = format!("got replacing references ({})", printable(&lines.join(", ")));
                 &settings
             }
+            ProtectedChange::Steps(lines) => {
+                let lines = printable(&lines.join(", "));
+                settings = format!("got steps that the operation did not have ({lines})");
+                &settings
+            }
             ProtectedChange::LeadsOutside => "leads git to a place outside the workspace",
             ProtectedChange::CameWithRepository => "is protected and came with a new work tree",
             ProtectedChange::TooMuch => {
@@ -401,14 +430,7 @@ impl fmt::Display for Finding {
                 );
             }
         };
-        let by = match self.whose {
-            Whose::This => "",
-            Whose::AnyOfSeveral => {
-                " while this command ran, and others did, so it may be the work of any"
-            }
-            Whose::Earlier => " while an earlier command ran",
-        };
-        write!(f, "{path} {change}{by}")?;
+        write!(f, "{path} {change}{}", self.whose.described())?;
         match &self.action {
             ProtectAction::MovedAside(to) => write!(f, "; it was moved to {}", shown(to)),
             ProtectAction::Restored(Some(to)) => {
@@ -485,6 +507,19 @@ impl Protection {
         self
     }
 
+    /// Marks running commands for other sessions with files in `folder`.
+    #[must_use]
+    pub(crate) fn marking(self, folder: PathBuf) -> Protection {
+        let mut inner = self.lock();
+        let path = |watched: &Watched| watched.root.path.clone();
+        let roots = inner.roots.iter().map(path).collect();
+        let reached = inner.roots.iter().filter(|watched| !watched.is_out_of_reach);
+        let written = reached.map(path).collect();
+        inner.marks = Some(RunningMarks::new(folder, roots, written));
+        drop(inner);
+        self
+    }
+
     /// Adds `folder`, which contains temporary folders of commands, to the folders that are
     /// searched for moved repositories.
     pub(crate) fn also_scan(&self, folder: PathBuf) {
@@ -527,6 +562,7 @@ impl Protection {
             inner.untold.extend(found);
         }
         inner.reader.drop_unused();
+        inner.mark_running();
         let (items, secrets, complete) = inner.scan(self.bounds);
         // Names that appeared while other commands run may be theirs and are not added to the
         // user's.
@@ -597,6 +633,7 @@ impl Protection {
         inner.baseline = Some(Arc::clone(&survey.baseline));
         let found = inner.handle_differences(survey.held, self.bounds, &log);
         findings.extend(found.into_iter().map(|finding| Finding { whose, ..finding }));
+        inner.unmark_running();
         self.is_complete.store(inner.is_complete, Ordering::Relaxed);
         // A workspace that a command made too large to scan is reported each time.
         let grew = survey.complete && !inner.is_complete;
@@ -621,6 +658,7 @@ impl Protection {
             inner.lifted = Lifted::default();
             inner.were_several = false;
         }
+        inner.unmark_running();
     }
 
     /// True if the last scan, before or after a command, was complete. Does not wait.
@@ -649,6 +687,7 @@ impl Protection {
             inner.lifted = lifted;
             inner.owed = Some(held);
         }
+        inner.unmark_running();
     }
 }
 
@@ -769,7 +808,40 @@ impl GuardState {
         for (_, before) in mounted.into_iter().skip(MOUNTS_MAX) {
             before.is_mounted = false;
         }
+        self.note_doubtful(&mut baseline);
         Arc::new(baseline)
+    }
+
+    /// Marks for other sessions that a command runs, and looks for theirs.
+    fn mark_running(&mut self) {
+        let Some(marks) = &mut self.marks else { return };
+        if let Err(error) = marks.begin() {
+            tracing::warn!(%error, "the running command is not marked for other sessions");
+        }
+        self.others_since = marks.others_since();
+    }
+
+    /// Removes the mark, unless a command runs or a check is owed.
+    fn unmark_running(&mut self) {
+        if self.baseline.is_none()
+            && let Some(marks) = &mut self.marks
+        {
+            marks.end();
+        }
+    }
+
+    /// Marks the items of `baseline` as doubtful that have changed, or are in a folder that has, since
+    /// commands of other sessions began.
+    fn note_doubtful(&mut self, baseline: &mut Baseline) {
+        let again = self.marks.as_ref().and_then(RunningMarks::others_since);
+        let Some(since) = [self.others_since, again].into_iter().flatten().min() else { return };
+        for ((at, path), item) in &mut baseline.items {
+            let root = &self.roots[*at].root;
+            let is_new = |path: &Path| root.stat(path).is_ok_and(|stat| stat.changed >= since);
+            let mut above = path.ancestors().filter(|path| !path.as_os_str().is_empty());
+            item.is_doubtful = above.any(is_new)
+                || item.state.as_ref().is_some_and(|state| state.has_changed_since(since));
+        }
     }
 
     /// Returns the current state of an item, to the extent of its earlier state `before`. `None` if
@@ -785,8 +857,18 @@ impl GuardState {
             let identity = scan.identity(&item.path)?;
             let parent = item.path.parent().and_then(|above| scan.identity(above));
             let (sort, birth) = (item.sort, scan.creation_time_of(&item.path));
-            let (state, above, is_mounted) = (None, None, false);
-            return Some(BaselineItem { sort, state, identity, birth, parent, above, is_mounted });
+            let (state, above) = (None, None);
+            let (is_mounted, is_doubtful) = (false, false);
+            return Some(BaselineItem {
+                sort,
+                state,
+                identity,
+                birth,
+                parent,
+                above,
+                is_mounted,
+                is_doubtful,
+            });
         }
         let (folder, name) = root.open_parent(&item.path).ok()?;
         let stat = Stat::at(&folder, name).ok()?;
@@ -819,7 +901,8 @@ impl GuardState {
             && (state.is_folder() || matches!(state, State::File { .. }));
         let above = depends_on_parent(item).then(|| root.identity_above(&item.path)).flatten();
         let (sort, state) = (item.sort, Some(state));
-        Some(BaselineItem { sort, state, identity, birth: None, parent, above, is_mounted })
+        let (birth, is_doubtful) = (None, false);
+        Some(BaselineItem { sort, state, identity, birth, parent, above, is_mounted, is_doubtful })
     }
 
     /// Returns the paths to mount read-only, including all hard links of a file, and the folders

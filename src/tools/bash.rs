@@ -18,8 +18,9 @@ use std::time::Duration;
 use nix::sys::stat::fstat;
 use posse_actors::event::{Event, SandboxTier};
 use posse_actors::ports::{
-    Access, Action, BackgroundScope, CallContext, Operation, OutputDelta, PermittedCall,
-    PortFuture, Prepared, RunContext, Tool, ToolAnnotations, ToolError, ToolOutput, ToolSpec,
+    Access, Action, BackgroundScope, CallContext, CommandOutput, Operation, OutputDelta,
+    PermittedCall, PortFuture, Prepared, RunContext, Tool, ToolAnnotations, ToolError, ToolOutput,
+    ToolSpec,
 };
 use posse_base::failure::printable;
 use posse_base::protected::is_protected;
@@ -274,7 +275,8 @@ fn prepare(
     let cwd = place.absolute().display().to_string();
     registries::check(env, sandbox, &command, place.absolute())?;
     let links = links::resolve(&env.commands.paths(&command, &cwd));
-    let inside = |path: &String| {
+    let inside = |output: &CommandOutput| {
+        let path = &output.path;
         path == "/" || env.workspace.roots().any(|root| Path::new(path).starts_with(root))
     };
     let outputs = env.commands.outputs(&command, &cwd).into_iter().filter(inside);

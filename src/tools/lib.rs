@@ -41,7 +41,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use posse_actors::ports::{
-    Action, CommandPath, Operation, Prepared, ToolAnnotations, ToolError, ToolSpec, Toolbox,
+    Action, CommandOutput, CommandPath, Operation, Prepared, ToolAnnotations, ToolError, ToolSpec,
+    Toolbox,
 };
 use posse_base::threads;
 use posse_egress::Egress;
@@ -136,7 +137,7 @@ pub struct CommandReader {
     /// Returns the programs that the command runs, each with its arguments.
     pub programs: fn(&str, &str, Option<&str>) -> Vec<Vec<String>>,
     /// Returns the absolute paths that the command may replace.
-    pub outputs: fn(&str, &str, Option<&str>) -> Vec<String>,
+    pub outputs: fn(&str, &str, Option<&str>) -> Vec<CommandOutput>,
     /// Home folder of the user; `None` if it is unknown.
     pub home: Option<String>,
 }
@@ -146,7 +147,7 @@ impl CommandReader {
     pub fn new(
         paths: fn(&str, &str, Option<&str>) -> Vec<CommandPath>,
         programs: fn(&str, &str, Option<&str>) -> Vec<Vec<String>>,
-        outputs: fn(&str, &str, Option<&str>) -> Vec<String>,
+        outputs: fn(&str, &str, Option<&str>) -> Vec<CommandOutput>,
         home: Option<String>,
     ) -> CommandReader {
         CommandReader { paths, programs, outputs, home }
@@ -158,7 +159,7 @@ impl CommandReader {
     }
 
     /// Returns the paths that `command` may replace in the working directory `cwd`.
-    fn outputs(&self, command: &str, cwd: &str) -> Vec<String> {
+    fn outputs(&self, command: &str, cwd: &str) -> Vec<CommandOutput> {
         (self.outputs)(command, cwd, self.home.as_deref())
     }
 

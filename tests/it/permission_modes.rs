@@ -66,6 +66,39 @@ fn each_mode_asks_and_changes_what_it_says() {
 }
 
 #[test]
+fn lists_of_file_commands_replace_nothing_unasked() {
+    for (mode, command) in [
+        ("edits", "mv there.txt t && cp kept.txt t"),
+        ("edits", "mv gone t && cp kept.txt t/file"),
+        ("edits", "mkdir t && mv there.txt t && cp kept.txt t/there.txt"),
+        ("edits", "cp -a link t && cp kept.txt t"),
+        ("edits", "cp -r tree t && cp kept.txt t/link"),
+        ("edits", "cp -r tree t && mv kept.txt t/out/"),
+        ("auto", "ln -s there.txt t && echo x > t"),
+        ("auto", "mv there.txt /tmp/"),
+        ("auto", "mv gone \"$TMPDIR/x\""),
+        ("auto", "cp kept.txt .vscode/tasks.json"),
+        ("auto", "echo x | tee .envrc"),
+    ] {
+        let (machine, server) = machine_for(vec![runs(command), says("done")]);
+        machine.write("tree/file", "");
+        for (target, link) in
+            [("there.txt", "link"), ("../there.txt", "tree/link"), ("/tmp", "tree/out")]
+        {
+            std::os::unix::fs::symlink(target, machine.work(link)).unwrap();
+        }
+        machine.posse(&["run", "--permission-mode", mode, "do it"]).assert_code(4);
+        let files = ["there.txt", "kept.txt", "gone/file"].map(|file| machine.read(file));
+        assert_eq!(files, ["before\n", "mine\n", "x\n"], "{command}");
+        assert!(server.tool_results()[0].contains("no user can be asked"), "{command}");
+    }
+    let ordinary = "mkdir -p build && mv there.txt build && cp kept.txt build/ && touch build/x";
+    let (machine, server) = machine_for(vec![runs(ordinary), says("done")]);
+    machine.posse(&["run", "--permission-mode", "edits", "do it"]).assert_code(0);
+    assert_eq!(machine.read("build/there.txt"), "before\n", "{:?}", server.tool_results());
+}
+
+#[test]
 fn yes_answers_questions_of_a_mode_and_not_its_denials() {
     for (mode, made, gone) in
         [("plan", false, false), ("auto", true, true), ("locked", false, false)]

@@ -179,7 +179,7 @@ fn agent_command_writes_its_worktree_only() {
         let work = machine.path("work").canonicalize().unwrap().display().to_string();
         let command = format!(
             "echo mine >> g; echo theirs >> {work}/g; for n in $(ls -A {work}); do cat {work}/$n; \
-             done; touch {work}/.git/there; git log --oneline | cat; git status --short"
+             done; d={work}/.git; touch $d/there; git log --oneline | cat; git status --short"
         );
         let mut run = machine.command(&["run", "--yes", "-p", &command]);
         run.env("POSSE_SANDBOX_BACKEND", backend);

@@ -87,6 +87,28 @@ pub struct CommandPath {
     pub levels: usize,
 }
 
+/// A path that a command may replace, if it names a file before the command.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CommandOutput {
+    /// Absolute path. If it ends with `/.`, it stands for a folder whose files may be replaced.
+    pub path: String,
+    /// Absolute paths. If one of them is a folder before the command, `path` is not replaced.
+    pub unless_folders: Vec<String>,
+    /// Earlier name of a file or folder to which an earlier part of the command gave a new one.
+    /// `None`: `path` is as the command names it.
+    pub earlier: Option<EarlierName>,
+}
+
+/// Earlier name of what a part of a command moved, copied or linked, and what a later part writes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EarlierName {
+    /// Absolute path, which is that of the output or of a folder above it. A symbolic link here or
+    /// between the two leads the command to another file.
+    pub path: String,
+    /// True if it was copied: then only such links matter.
+    pub is_copy: bool,
+}
+
 /// A path in a command that leads through a symbolic link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathLink {

@@ -5,12 +5,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use posse_actors::ports::Operation;
-use posse_base::protected::is_protected_in;
+use posse_base::protected::{fold, is_protected_in, names_in};
 use posse_tools::workspace::{FOLDER, RepositoryParts, open_beneath};
 
 use crate::cache::Snapshot;
 use crate::entry::Kind;
-use crate::plan::{ChangedFile, RestoreChoice, RestorePlan, choose};
+use crate::plan::{ChangedFile, RestoreChoice, RestorePlan, choose, without_left_out};
 use crate::record::{Checkpoint, StoredState, Trigger};
 use crate::repositories::restore_objects;
 use crate::store::{Files, LastState, NewCheckpoint, Store, StoreError, ids, state_of};
@@ -32,6 +32,13 @@ pub struct Restored {
 /// seen what a checkpoint contains, and an index or a reference can plant files.
 const GIT_STATE_STAYS: &str = "the state of git (HEAD, refs, index) is stored and not restored; \
     `git reflog` shows earlier commits";
+
+/// True for the path of a link through which programs would read a protected name in the folder that
+/// it leads to, such as `.hg` or `.github`.
+fn leads_to_protected(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default();
+    names_in(&fold(name.as_bytes())).next().is_some()
+}
 
 impl Store {
     /// Computes what restoring the checkpoint would change now. Changes no file.
@@ -132,6 +139,7 @@ impl Store {
         });
         let now = state_of(snapshot);
         let users = self.changed_by_user(&now)?;
+        let (files, left_out) = without_left_out(files, &checkpoint.left_out);
         let (state, files): (Vec<_>, Vec<_>) =
             files.into_iter().partition(|file| is_git_state(&file.path));
         let written = |root: usize| {
@@ -143,6 +151,7 @@ impl Store {
         let (files, mut kept) = choose(files, &users, &unsaved, choice, is_protected);
         let repositories: BTreeSet<String> = state.iter().map(repository_of).collect();
         kept.extend(repositories.into_iter().map(|name| (name, GIT_STATE_STAYS.to_owned())));
+        kept.extend(left_out);
         Ok(RestorePlan { checkpoint, files, kept })
     }
 
@@ -161,6 +170,9 @@ impl Store {
     /// writes below the same root.
     fn is_protected(&self, file: &ChangedFile, written: &RepositoryParts) -> bool {
         let Some(root) = self.workspace.roots().nth(file.root) else { return true };
+        if matches!(file.after, Some((Kind::Link, _))) && leads_to_protected(path_of(file)) {
+            return true;
+        }
         let Ok(path) = std::str::from_utf8(&file.path) else {
             let is_control = written.controlled(root, path_of(file)).is_some();
             return is_control || is_protected_in(root, &String::from_utf8_lossy(&file.path));

@@ -81,6 +81,38 @@ fn names(files: &[crate::plan::ChangedFile]) -> Vec<(String, ChangeKind)> {
 use ChangeKind::{Created, Modified, Removed};
 
 #[test]
+fn restore_creates_no_link_that_makes_other_files_protected_ones() {
+    let world = World::new();
+    world.put("evil/hgrc", "[alias]\nstatus = !evil\n");
+    for name in [".hg", "sub/.github", ".cargo"] {
+        fs::create_dir_all(world.at(name).parent().unwrap()).unwrap();
+        symlink(world.at("evil"), world.at(name)).unwrap();
+    }
+    let one = world.take();
+    for name in [".hg", "sub/.github", ".cargo"] {
+        fs::remove_file(world.at(name)).unwrap();
+    }
+    world.store.finish(one.id).unwrap();
+    let restored = world.restore(1, RestoreChoice::All);
+    assert_eq!((names(&restored.files), restored.kept.len()), (Vec::new(), 3));
+}
+
+#[test]
+fn restore_removes_nothing_that_the_checkpoint_left_out() {
+    let world = World::new();
+    world.put("large", &"too large".repeat(1000));
+    let one = world.take();
+    assert_eq!(one.left_out.large_names, ["large"]);
+    world.put("large", "small by now");
+    world.put("new", "n");
+    world.store.finish(one.id).unwrap();
+    let restored = world.restore(1, RestoreChoice::All);
+    assert_eq!(names(&restored.files), [("new".to_owned(), Removed)]);
+    let kept: Vec<&str> = restored.kept.iter().map(|(name, _)| &**name).collect();
+    assert_eq!((kept, world.text("large").as_deref()), (vec!["large"], Some("small by now")));
+}
+
+#[test]
 fn changes_of_commands_are_restored_and_that_is_taken_back() {
     let world = World::new();
     world.put("changed", "before");

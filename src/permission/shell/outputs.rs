@@ -1,144 +1,264 @@
-//! Files that a command may replace, as far as its words name them: targets of redirections, and
-//! destinations of programs that copy, move and write.
+//! Effects of a list of commands on files, as far as its words name them: files that it writes or may
+//! replace, also under the names that they had before an earlier part of the list moved, copied or
+//! linked them.
+
+use std::collections::BTreeSet;
+
+use posse_actors::ports::{CommandOutput, EarlierName, PathLink};
 
 use crate::shell::Names;
+use crate::shell::destinations::{Transfer, TransferKind, WrittenFiles, of_command, of_program};
 use crate::shell::folders::Folders;
-use crate::shell::outline::{ShellEvent, SimpleCommand};
+use crate::shell::outline::{Outline, Scope, ShellEvent, SimpleCommand};
 use crate::shell::reader;
 use crate::shell::walk::base;
-use crate::shell::word::{Word, expand_home, resolve};
+use crate::shell::word::{braces, expand_home, resolve};
 
-/// Programs whose last operand is the destination of all others.
-const TO_LAST: Names = Names("cp mv install ln");
-/// Maximum number of paths. Further ones are left out, and the first path is then the root folder,
+/// Programs that are recognised at any word, because a program that is not known may run them.
+const ANYWHERE: Names = Names("cp mv install ln tee");
+/// Maximum number of paths. Further ones are left out, and the only path is then the root folder,
 /// which always exists.
 const PATHS_MAX: usize = 256;
 
-/// Absolute paths that `command` may replace, if it runs in `cwd` and the user's home folder is
-/// `home`. A path that ends with `/.` stands for a folder whose files it may replace. Paths that are
-/// known only at run time are left out. With too many paths, `/` is one of
-/// them.
-pub(crate) fn paths(command: &str, cwd: &str, home: &str) -> Vec<String> {
+/// Paths that `command` may replace, if it runs in `cwd` and the user's home folder is `home`. Paths
+/// that are known only at run time are left out. With too many paths, `/` is the only one.
+pub(crate) fn outputs(command: &str, cwd: &str, home: &str) -> Vec<CommandOutput> {
     let outline = reader::read(command);
-    let mut folders = Folders::new(Some(cwd.to_owned()));
-    let mut paths: Vec<String> = Vec::new();
-    for event in &outline.events {
-        if let ShellEvent::Run(index) | ShellEvent::After(index) = event
-            && let Some(command) = outline.commands.get(*index)
-        {
-            let names = names(command);
-            for folder in folders.current() {
-                for ReplacedFile { name, is_below } in &names {
-                    let name = expand_home(name, home, folder.as_deref());
-                    let Some(path) = resolve(&name, folder.as_deref()) else { continue };
-                    paths.extend(is_below.then(|| format!("{path}/.")));
-                    paths.push(path);
-                }
-            }
-            if paths.len() > PATHS_MAX {
-                return vec!["/".to_owned()];
-            }
-        }
-        folders.step(event, &outline, |_, _| false);
+    let list = ListEffects::of(&outline, cwd, home);
+    if list.paths.len() > PATHS_MAX {
+        let path = "/".to_owned();
+        return vec![CommandOutput { path, unless_folders: Vec::new(), earlier: None }];
     }
-    paths.sort();
-    paths.dedup();
+    let replaced = list.paths.into_iter().filter(|path| path.is_replaced);
+    let mut outputs: Vec<CommandOutput> = replaced.map(|path| path.output).collect();
+    outputs.sort();
+    outputs.dedup();
+    outputs
+}
+
+/// Absolute paths that the commands of `outline` write, also behind `links`.
+pub(crate) fn written(outline: &Outline, cwd: &str, home: &str, links: &[PathLink]) -> Vec<String> {
+    let list = ListEffects::of(outline, cwd, home);
+    let mut paths = Vec::new();
+    for path in list.paths.into_iter().filter(|path| path.is_certain) {
+        let CommandOutput { path, earlier, .. } = path.output;
+        paths.extend(links.iter().filter_map(|link| {
+            let rest = below(&path, &link.path)?;
+            Some(format!("{}{rest}", link.target.as_deref()?))
+        }));
+        // The file that was copied stays as it is.
+        if !earlier.is_some_and(|earlier| earlier.is_copy) {
+            paths.push(path);
+        }
+    }
     paths
 }
 
-/// A file that a command may replace.
-struct ReplacedFile {
-    /// Its path as the words name it.
-    name: String,
-    /// True if it lies in the folder to which others are copied, so that it may be a folder whose
-    /// files are replaced.
-    is_below: bool,
+/// A path that a list writes.
+#[derive(Debug, Clone)]
+struct WrittenPath {
+    output: CommandOutput,
+    /// True if a file at this path is replaced.
+    is_replaced: bool,
+    /// True if the words say that it is written. False for a name in a destination that may be no
+    /// folder.
+    is_certain: bool,
 }
 
-/// Files that `command` may replace, as its words name them.
-fn names(command: &SimpleCommand) -> Vec<ReplacedFile> {
-    let whole = |name: &str| ReplacedFile { name: name.to_owned(), is_below: false };
-    let truncates = |operator: &str| matches!(operator, ">" | ">|" | "&>" | ">&" | "<>");
-    let redirects = command.redirects.iter().filter(|one| truncates(one.operator));
-    let targets = redirects.filter(|one| !one.duplicates());
-    let targets = targets.filter_map(|one| one.target.literal()).map(whole);
-    let mut names: Vec<ReplacedFile> = targets.collect();
-    let words: Vec<&str> = command.words.iter().map_while(Word::literal).collect();
-    // Behind wrappers, the program is one of the next words.
-    let program = |word: &&str| TO_LAST.has(base(word)) || base(word) == "tee";
-    let Some(at) = words.iter().position(program) else { return names };
-    let (name, rest) = (base(words[at]), &words[at + 1..]);
-    let has = |letter: char, long: &str| {
-        rest.iter().any(|word| {
-            (word.starts_with('-') && !word.starts_with("--") && word.contains(letter))
-                || *word == long
-        })
-    };
-    let operands: Vec<&str> = rest.iter().copied().filter(|word| !word.starts_with('-')).collect();
-    if name == "tee" {
-        names.extend(operands.into_iter().filter(|_| !has('a', "--append")).map(whole));
-        return names;
-    }
-    // `ln` replaces with `-f` only, and `-n` means something else for it.
-    let keeps = match name {
-        // Of `-n`, `-f` and `-i`, the last one counts.
-        "cp" | "mv" => {
-            has('n', "--no-clobber")
-                && !has('f', "--force")
-                && !has('i', "--interactive")
-                && !has('b', "--backup")
+/// A name that a part of a list gave to a file or folder.
+#[derive(Debug)]
+struct NewName {
+    from: String,
+    to: String,
+    /// Folder in which the file is instead, if it exists.
+    unless_folder: Option<String>,
+    is_copy: bool,
+    /// Index of the event of the part.
+    part: usize,
+}
+
+/// Effects of a list, part by part.
+struct ListEffects<'a> {
+    home: &'a str,
+    paths: Vec<WrittenPath>,
+    names: Vec<NewName>,
+    /// Folders that the list created.
+    made: BTreeSet<String>,
+}
+
+impl<'a> ListEffects<'a> {
+    fn of(outline: &Outline, cwd: &str, home: &'a str) -> ListEffects<'a> {
+        let (paths, names) = (Vec::new(), Vec::new());
+        let mut list = ListEffects { home, paths, names, made: BTreeSet::new() };
+        let is_in_order = |event: &ShellEvent| {
+            !matches!(event, ShellEvent::Pipe | ShellEvent::Background)
+                && !matches!(event, ShellEvent::Open(Scope::Control | Scope::Function(_)))
+        };
+        list.pass(outline, cwd);
+        // Of parts that run at the same time or again, the later ones may come first.
+        if !list.names.is_empty() && !outline.events.iter().all(is_in_order) {
+            list.pass(outline, cwd);
         }
-        "ln" => !has('f', "--force"),
-        _ => false,
-    };
-    if keeps {
-        return names;
+        list
     }
-    // With `-t DIR`, the folder is one of the operands, or the value of an option.
-    let valued = rest.iter().filter_map(|word| word.strip_prefix("--target-directory="));
-    let folders: Vec<&str> = if has('t', "--target-directory") {
-        operands.clone()
-    } else {
-        operands.last().copied().into_iter().chain(valued).collect()
-    };
-    for folder in folders {
-        names.push(whole(folder));
-        let below = operands.iter().map(|source| base(source.trim_end_matches('/')));
-        let below = below.map(|name| format!("{}/{name}", folder.trim_end_matches('/')));
-        names.extend(below.map(|name| ReplacedFile { name, is_below: true }));
+
+    fn pass(&mut self, outline: &Outline, cwd: &str) {
+        let mut folders = Folders::new(Some(cwd.to_owned()));
+        for (part, event) in outline.events.iter().enumerate() {
+            if let ShellEvent::Run(index) | ShellEvent::After(index) = event
+                && let Some(command) = outline.commands.get(*index)
+            {
+                for folder in folders.current() {
+                    self.command(command, folder.as_deref(), part);
+                }
+                if self.paths.len() > PATHS_MAX {
+                    return;
+                }
+            }
+            folders.step(event, outline, |_, _| false);
+        }
     }
-    names
+
+    fn command(&mut self, command: &SimpleCommand, folder: Option<&str>, part: usize) {
+        let redirects = command.redirects.iter().filter(|one| one.writes());
+        for redirect in redirects {
+            let replaces = !matches!(redirect.operator, ">>" | "&>>");
+            for target in braces(&redirect.target.text) {
+                self.file(&target, folder, replaces, part);
+            }
+        }
+        let words: Vec<_> = command.words.iter().flat_map(|word| braces(&word.text)).collect();
+        let words: Vec<&str> = words.iter().map(|word| &**word).collect();
+        let found = of_command(&words);
+        if found.transfer.is_some() || !found.files.is_empty() {
+            self.program(&found, folder, part);
+        } else if let Some(at) = words.iter().position(|word| ANYWHERE.has(base(word))) {
+            let first = self.paths.len();
+            self.program(&of_program(base(words[at]), &words[at + 1..]), folder, part);
+            // The word may be anything.
+            for path in &mut self.paths[first..] {
+                path.is_certain = false;
+            }
+        }
+    }
+
+    fn program(&mut self, found: &WrittenFiles<'_>, folder: Option<&str>, part: usize) {
+        for file in &found.files {
+            self.file(file, folder, found.replaces, part);
+            if found.makes_folders
+                && let Some(path) = self.resolved(file, folder)
+            {
+                self.made.insert(path);
+            }
+        }
+        if let Some(transfer) = &found.transfer {
+            self.transfer(transfer, folder, part);
+        }
+    }
+
+    fn resolved(&self, name: &str, folder: Option<&str>) -> Option<String> {
+        resolve(&expand_home(name, self.home, folder), folder)
+    }
+
+    fn file(&mut self, name: &str, folder: Option<&str>, is_replaced: bool, part: usize) {
+        if let Some(path) = self.resolved(name, folder) {
+            self.write(path, part, (is_replaced, true));
+        }
+    }
+
+    /// Adds the destinations of `transfer`, then the new names of its sources.
+    fn transfer(&mut self, transfer: &Transfer<'_>, folder: Option<&str>, part: usize) {
+        let Some(to) = self.resolved(transfer.to, folder) else { return };
+        let replaces = transfer.replaces;
+        self.write(to.clone(), part, (replaces, true));
+        let is_certain = transfer.may_be_folder();
+        let mut names = Vec::new();
+        for source in &transfer.sources {
+            let name = base(source.trim_end_matches('/'));
+            let name = if name == ".." { "." } else { name };
+            let inside = self.resolved(&format!("{to}/{name}"), None);
+            if let Some(inside) = &inside {
+                self.write(format!("{inside}/."), part, (replaces, is_certain));
+                self.write(inside.clone(), part, (replaces, is_certain));
+            }
+            let base = match transfer.kind {
+                TransferKind::Link if transfer.is_to_folder => Some(to.as_str()),
+                TransferKind::Link => to.rsplit_once('/').map(|(above, _)| above),
+                _ => folder,
+            };
+            if let Some(from) = self.resolved(source, base)
+                && transfer.kind != TransferKind::Copy
+            {
+                names.extend(inside.map(|inside| (from.clone(), inside, None)));
+                if transfer.sources.len() == 1 && !self.made.contains(&to) {
+                    names.push((from, to.clone(), Some(to.clone())));
+                }
+            }
+        }
+        let is_copy = transfer.kind == TransferKind::CopyWithLinks;
+        for (from, to, unless_folder) in names {
+            if transfer.kind == TransferKind::Move {
+                self.made.retain(|made| below(made, &from).is_none());
+            }
+            self.names.push(NewName { from, to, unless_folder, is_copy, part });
+        }
+    }
+
+    /// Adds `path`, which the part writes, also with its earlier names. The second argument: whether
+    /// it is replaced, and whether that is certain.
+    fn write(&mut self, path: String, part: usize, (is_replaced, is_certain): (bool, bool)) {
+        let output = CommandOutput { path, unless_folders: Vec::new(), earlier: None };
+        let path = WrittenPath { output, is_replaced, is_certain };
+        self.add(path, part, self.names.len());
+    }
+
+    /// Adds `path` as it was named before the first `count` of the new names, and before all of them.
+    fn add(&mut self, path: WrittenPath, part: usize, count: usize) {
+        for at in (0..count).rev() {
+            if self.paths.len() > PATHS_MAX {
+                return;
+            }
+            let name = &self.names[at];
+            if name.part == part {
+                continue;
+            }
+            let rest = match below(&path.output.path, &name.to) {
+                Some(rest) => rest.to_owned(),
+                // It is in a folder whose files are replaced.
+                None if path
+                    .output
+                    .path
+                    .strip_suffix("/.")
+                    .is_some_and(|folder| below(&name.to, folder).is_some()) =>
+                {
+                    String::new()
+                }
+                None => continue,
+            };
+            let earlier = match &path.output.earlier {
+                // A link below the copy is below the earlier name, too.
+                Some(earlier) => EarlierName {
+                    path: below(&earlier.path, &name.to)
+                        .map_or_else(|| name.from.clone(), |rest| format!("{}{rest}", name.from)),
+                    is_copy: earlier.is_copy || name.is_copy,
+                },
+                None => EarlierName { path: name.from.clone(), is_copy: name.is_copy },
+            };
+            let mut unless_folders = path.output.unless_folders.clone();
+            unless_folders.extend(name.unless_folder.clone());
+            let path_before = format!("{}{rest}", name.from);
+            let output =
+                CommandOutput { path: path_before, unless_folders, earlier: Some(earlier) };
+            self.add(WrittenPath { output, ..path.clone() }, part, at);
+        }
+        self.paths.push(path);
+    }
+}
+
+/// Rest of `path` behind `folder`: empty, or it begins with `/`. `None` if it is not below it.
+fn below<'p>(path: &'p str, folder: &str) -> Option<&'p str> {
+    path.strip_prefix(folder).filter(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_what_is_replaced() {
-        for (command, expected) in [
-            ("echo a > b", "/w/b"),
-            ("echo a >> b", ""),
-            ("echo a 2>&1", ""),
-            ("echo a &> b", "/w/b"),
-            ("cd sub && echo a > b", "/w/sub/b"),
-            ("echo a > \"$X\"", ""),
-            ("cp a b", "/w/b /w/b/a /w/b/b"),
-            ("cp -n a b", ""),
-            ("mv -nf a b", "/w/b /w/b/a /w/b/b"),
-            ("mv x/a y/", "/w/y /w/y/a /w/y/y"),
-            ("timeout 5 cp a b", "/w/b /w/b/a /w/b/b"),
-            ("echo a | tee b c", "/w/b /w/c"),
-            ("echo a | tee -a b", ""),
-            ("cp --target-directory=d a", "/w/a /w/a/a /w/d /w/d/a"),
-            ("ls -la", ""),
-        ] {
-            let mut found = paths(command, "/w", "/home/u");
-            found.retain(|path| !path.ends_with("/."));
-            assert_eq!(found.join(" "), expected, "{command}");
-        }
-        assert!(paths("cp -r a b", "/w", "/home/u").contains(&"/w/b/a/.".to_owned()));
-        let many: Vec<String> = (0..300).map(|n| format!("echo > f{n}")).collect();
-        assert_eq!(paths(&many.join("\n"), "/w", "/home/u"), ["/"]);
-    }
-}
+mod tests;

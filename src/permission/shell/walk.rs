@@ -15,6 +15,7 @@ use std::rc::Rc;
 use crate::shell::danger::{
     CommandLocation, Danger, FORK_BOMB, globbed_program, program_danger, written,
 };
+use crate::shell::destinations::{self, TransferKind};
 use crate::shell::outline::{Outline, Scope, ShellEvent, SimpleCommand};
 use crate::shell::word::{
     Form, HOME, PWD, UNKNOWN, Word, braces, expand_home, is_glob, is_reserved, resolve, shown,
@@ -50,6 +51,19 @@ pub(crate) struct Run {
     pub(crate) programs: Vec<usize>,
 }
 
+/// Files that a program moves.
+#[derive(Debug, Clone)]
+pub(crate) struct MovedFiles {
+    /// The sources, as the words name them, each with its absolute path, if it is known.
+    pub(crate) sources: Vec<(String, Option<String>)>,
+    /// The destination.
+    pub(crate) to: String,
+    /// Absolute path of the destination. `None` if it is known only at run time.
+    pub(crate) path: Option<String>,
+    /// True if the destination is in the folder for temporary files that a variable names.
+    pub(crate) is_temporary: bool,
+}
+
 /// Commands, files and the first danger of a script, as far as the text shows.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
@@ -57,8 +71,10 @@ pub(crate) struct Findings {
     pub(crate) runs: Vec<Run>,
     /// Redirection targets, and assignments `NAME=value`.
     pub(crate) files: Vec<String>,
-    /// Files that the script writes by redirections.
+    /// Files that the script writes, as its words name them.
     pub(crate) written: Vec<String>,
+    /// Files that the script moves.
+    pub(crate) moved: Vec<MovedFiles>,
     /// First danger, for which the command is never allowed. `None` if none was found.
     pub(crate) danger: Option<Danger>,
     /// True if programs that are not in `runs` may run.
@@ -118,6 +134,8 @@ struct Arg {
     taint: Taint,
     /// True if it may become several words, or none, at run time.
     splits: bool,
+    /// True if it contains the variable with the folder for temporary files.
+    is_temporary: bool,
 }
 
 /// A program with its arguments and its input.
@@ -475,13 +493,14 @@ impl Walker {
         let mut arguments = Vec::new();
         for word in &command.words {
             let (taint, splits) = (pass.taint(word), word.form.has(Form::SPLITS));
+            let is_temporary = word.form.has(Form::TEMPORARY);
             for text in braces(&word.text) {
                 if arguments.len() >= WORDS_MAX {
                     self.findings.unsure = true;
                     break;
                 }
                 let text = expand_home(&text, place.home, place.cwd);
-                arguments.push(Arg { text, taint, splits });
+                arguments.push(Arg { text, taint, splits, is_temporary });
             }
         }
         let targets = command.redirects.iter().map(|redirect| &redirect.target);
@@ -582,6 +601,7 @@ impl Walker {
             // The loop around it may read the names: `while read`.
             self.fed(call.name, call.words, call.input);
         }
+        self.writes(call);
         let listing = self.listing(call);
         let mut taint = Taint::of_program(call.name, call.words.iter().copied());
         if let Some(effects) = self.functions.get(call.name) {
@@ -594,6 +614,29 @@ impl Walker {
         effects.taint |= taint;
         effects.listing |= listing;
         effects
+    }
+
+    /// Records the files that a program writes or moves.
+    fn writes(&mut self, call: &Call<'_>) {
+        let found = destinations::of_program(call.name, call.words);
+        self.findings.written.extend(found.files.iter().map(|file| shown(file)));
+        let Some(transfer) = found.transfer else { return };
+        let to = shown(transfer.to);
+        self.findings.written.push(to.clone());
+        if transfer.may_be_folder() {
+            let folder = to.trim_end_matches('/');
+            let names = transfer.sources.iter().map(|source| shown(source));
+            let inside = names.map(|name| format!("{folder}/{}", base(name.trim_end_matches('/'))));
+            self.findings.written.extend(inside);
+        }
+        if transfer.kind == TransferKind::Move {
+            let path = |word: &str| resolve(word, self.cwd.as_deref());
+            let sources = transfer.sources.iter().map(|source| (shown(source), path(source)));
+            let is_temporary =
+                call.rest.iter().any(|word| word.is_temporary && word.text == transfer.to);
+            let (sources, path) = (sources.collect(), path(transfer.to));
+            self.findings.moved.push(MovedFiles { sources, to, path, is_temporary });
+        }
     }
 
     /// Walks through shell text that a word contains. Text beyond the limits gets the coarse check.

@@ -36,7 +36,7 @@ pub(crate) struct Word {
 
 /// Kinds of quoting and expansion in a word, as bits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Form(u8);
+pub(crate) struct Form(u16);
 
 impl Form {
     /// Contains quoted text.
@@ -56,6 +56,8 @@ impl Form {
     /// Contains `$"…"`, or `$'…'` with characters given by their codes, which versions of bash
     /// decode differently.
     pub(crate) const CODED: Form = Form(128);
+    /// Contains the variable with the folder for temporary files, such as `$TMPDIR`.
+    pub(crate) const TEMPORARY: Form = Form(256);
 
     pub(crate) fn add(&mut self, other: Form) {
         self.0 |= other.0;

@@ -1,5 +1,7 @@
 //! Permission modes: what each allows, asks and denies, on every tier.
 
+use posse_actors::ports::PathLink;
+
 use super::corpus::grants;
 use super::*;
 
@@ -63,8 +65,8 @@ fn calls_in_every_mode() {
         ("bash cp -n a b", "r?wc-"),
         ("bash mv a b", "r?wc-"),
         ("bash mkdir /tmp/x", "r??c-"),
-        ("bash touch .envrc", "r??c-"),
-        ("bash mkdir .git/hooks", "r??c-"),
+        ("bash touch .envrc", "-???-"),
+        ("bash mkdir .git/hooks", "-???-"),
         ("bash touch own/a", "r??c-"),
         ("bash touch $X", "r??c-"),
         ("bash make", "r??c-"),
@@ -120,6 +122,82 @@ fn network_by_domain_is_the_question_of_auto_alone() {
         assert_eq!(judged(network, asking, "bash make"), make, "{network:?}");
         assert_eq!(judged(network, asking, "bash npm install"), install, "{network:?}");
         assert_eq!(judged(network, asking, "bash git push"), None, "{network:?}");
+    }
+}
+
+#[test]
+fn protected_destinations_of_commands_are_asked_about_each_time() {
+    for call in [
+        "bash cp x .git/hooks/pre-commit",
+        "bash cp x .git/hooks/",
+        "bash install -m 755 x .git/hooks/pre-commit",
+        "bash mv a .vscode/tasks.json",
+        "bash echo a | tee .envrc",
+        "bash tee -a sub/.envrc < a",
+        "bash cp AGENTS.md docs",
+        "bash ln -s a .envrc",
+        "bash sed -i s/a/b/ .envrc",
+        "bash bash -c 'cp x .git/hooks/a'",
+        "bash find . -name x -exec cp {} .git/hooks/a ';'",
+        "bash cd .github && cp x workflows/ci.yml",
+        "bash mv .github g && cp x g/workflows/ci.yml",
+        "bash ln -s .git/hooks h && cp x h/pre-commit",
+        "bash mkdir -p a && mv .git a && touch a/.git/config",
+        "bash cp x /w/.envrc",
+    ] {
+        assert_eq!(full(call), "-???-", "{call}");
+    }
+    let policy = policy(&[]);
+    let tool = annotations("bash");
+    let action = action("bash mkdir -p .vscode && cp x .vscode/tasks.json");
+    let granted = grants(&["mkdir", "cp"]);
+    let situation = Situation {
+        mode: PermissionMode::Auto,
+        tool: &tool,
+        ..situation("build", &granted, AnswerSource::Yes)
+    };
+    let Verdict::Ask(question) = policy.judge(&action, &situation) else { panic!() };
+    assert!(!question.yes_covers && question.scopes == [Scope::Once]);
+    assert!(question.reason.starts_with(".vscode is protected"), "{}", question.reason);
+    for (call, expected) in [
+        ("bash cp AGENTS.md notes.md", "r?wc-"),
+        ("bash grep mv AGENTS.md", "rrrr-"),
+        ("bash cp .github/workflows/ci.yml docs/ci.yml", "r??c-"),
+        ("bash git commit -m 'cp .envrc'", "r??c-"),
+    ] {
+        assert_eq!(full(call), expected, "{call}");
+    }
+}
+
+#[test]
+fn link_to_a_protected_folder_is_followed_for_destinations() {
+    let policy = policy(&[]);
+    let mut action = action("bash cp x h/pre-commit");
+    let Some(Operation::Execute { links, .. }) = action.operations.first_mut() else { panic!() };
+    let target = Some("/w/.git/hooks".to_owned());
+    links.push(PathLink { path: "/w/h".to_owned(), target });
+    let tool = annotations("bash");
+    let situation = Situation { tool: &tool, ..situation("build", &[], AnswerSource::Human) };
+    let Verdict::Ask(question) = policy.judge(&action, &situation) else { panic!() };
+    assert!(question.reason.starts_with(".git/hooks/pre-commit is protected"), "{question:?}");
+}
+
+#[test]
+fn moves_out_of_the_workspace_are_asked_about() {
+    for (call, expected) in [
+        ("bash mv a /tmp/", "r???-"),
+        ("bash mv a /tmp/x && ls", "r???-"),
+        ("bash mv a \"$TMPDIR\"", "r???-"),
+        ("bash mv a ${TMPDIR:-/tmp}/x", "r???-"),
+        ("bash cd sub && mv a ../../x", "r???-"),
+        ("bash bash -c 'mv src /tmp/x'", "r???-"),
+        ("bash find . -name x -exec mv {} /tmp/ ';'", "r???-"),
+        ("bash mv /tmp/a /tmp/b", "r??c-"),
+        ("bash mv /tmp/a b", "r??c-"),
+        ("bash cp a /tmp/", "r??c-"),
+        ("bash mv \"$f\" \"${f%.txt}.md\"", "r??c-"),
+    ] {
+        assert_eq!(full(call), expected, "{call}");
     }
 }
 

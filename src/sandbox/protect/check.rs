@@ -313,8 +313,13 @@ impl GuardState {
         if !is_linked && self.may_change(key, before, (old, new), held) {
             return;
         }
-        let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return };
         let path = self.path(key);
+        if before.is_doubtful {
+            // The check of another session may have put it right.
+            self.found(&path, ProtectedChange::Changed, ProtectAction::Left);
+            return;
+        }
+        let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return };
         self.restore(&folder, name, old, Some(new), &path);
     }
 
@@ -444,7 +449,8 @@ impl GuardState {
                 | Sort::Origin
                 | Sort::Environment
         );
-        if self.new_worktrees.was_left(before.identity) || is_progress {
+        // What another session's command made, the check of that session removes.
+        if self.new_worktrees.was_left(before.identity) || is_progress || before.is_doubtful {
             return;
         }
         // Without its parent there is nothing to protect: the parent was removed or renamed. A
@@ -620,15 +626,7 @@ impl GuardState {
                 }
             }
             (Sort::Todo, Some(State::File { copy: Some(bytes), .. })) => {
-                let text = String::from_utf8_lossy(bytes);
-                let (runs, kept): (Vec<&str>, Vec<&str>) =
-                    text.split_inclusive('\n').partition(|line| is_exec(line));
-                if !runs.is_empty() {
-                    let runs = runs.iter().map(|line| line.trim().to_owned()).collect();
-                    let texts = (&**bytes, kept.concat().into_bytes());
-                    let change = ProtectedChange::Settings(runs);
-                    self.rewrite(folder, name, &path, (texts.0, &texts.1), change);
-                }
+                self.check_steps(key, current, (folder, name), bytes);
             }
             _ => return false,
         }
@@ -636,7 +634,7 @@ impl GuardState {
     }
 
     /// True if a folder above `key` is a repository that a command of this session created.
-    fn is_in_born(&self, key: &ProtectedPath) -> bool {
+    pub(super) fn is_in_born(&self, key: &ProtectedPath) -> bool {
         let scan = &self.roots[key.0].scan;
         key.1.ancestors().skip(1).any(|folder| self.is_born(scan.identity(folder)))
     }
@@ -854,12 +852,6 @@ fn add_findings(findings: &mut Vec<Finding>, found: Vec<Finding>) {
             findings.push(finding);
         }
     }
-}
-
-/// True for a step of a rebase that runs a command.
-fn is_exec(line: &str) -> bool {
-    let step = line.split_whitespace().next();
-    matches!(step, Some("exec" | "x"))
 }
 
 fn has_head(repository: &OwnedFd) -> bool {

@@ -15,7 +15,7 @@ use crate::protect::sort::Sort;
 use crate::protect::state::State;
 use crate::protect::{
     Baseline, BaselineItem, GuardState, ProtectAction, ProtectedChange, ProtectedPath, failed,
-    git_folder,
+    git_folder, steps,
 };
 
 impl GuardState {
@@ -45,12 +45,50 @@ impl GuardState {
     /// Reports a file with the commits of an interrupted operation that a command created or changed
     /// at `key`, unless the operation is new, which is reported, too.
     pub(super) fn check_origin(&mut self, key: &ProtectedPath, current: &BaselineItem) {
-        let Some(folder) = key.1.parent() else { return };
+        if self.is_of_known_operation(key, current)
+            && let Some(folder) = key.1.parent()
+        {
+            let path = self.path(&(key.0, folder.into()));
+            self.left_unfinished(&path);
+        }
+    }
+
+    /// True if the file `current` at `key` belongs to an operation of git that had begun before.
+    fn is_of_known_operation(&self, key: &ProtectedPath, current: &BaselineItem) -> bool {
+        let Some(folder) = key.1.parent() else { return false };
         let operation: ProtectedPath = (key.0, folder.into());
         let known = self.baseline.as_ref().and_then(|baseline| baseline.items.get(&operation));
-        if known.is_some_and(|known| Some(known.identity) == current.parent) {
-            let path = self.path(&operation);
-            self.left_unfinished(&path);
+        known.is_some_and(|known| Some(known.identity) == current.parent)
+    }
+
+    /// Takes the steps out of the list `name` of an interrupted operation that run commands, and those
+    /// that an operation which had begun before did not have. `bytes`: the list.
+    pub(super) fn check_steps(
+        &mut self,
+        key: &ProtectedPath,
+        current: &BaselineItem,
+        (folder, name): (&OwnedFd, &Path),
+        bytes: &[u8],
+    ) {
+        let before = (self.is_of_known_operation(key, current) && !self.is_in_born(key))
+            .then(|| self.text_before(key));
+        let text = String::from_utf8_lossy(bytes);
+        let (kept, taken) = steps::divided(&text, before.as_deref());
+        if !taken.is_empty() {
+            let path = self.path(key);
+            let change = ProtectedChange::Steps(taken);
+            self.rewrite(folder, name, &path, (bytes, kept.as_bytes()), change);
+        }
+    }
+
+    /// Text of the file at `key` before the command; empty if there was none.
+    fn text_before(&self, key: &ProtectedPath) -> String {
+        let known = self.baseline.as_ref().and_then(|baseline| baseline.items.get(key));
+        match known.and_then(|known| known.state.as_ref()) {
+            Some(State::File { copy: Some(bytes), .. }) => {
+                String::from_utf8_lossy(bytes).into_owned()
+            }
+            _ => String::new(),
         }
     }
 

@@ -240,12 +240,22 @@ fn checked(part: GitPart, name: &[u8], kind: PlaceKind) -> Option<Sort> {
             Some(Sort::Interrupted)
         }
         (GitPart::Top, b"packed-refs") if kind == PlaceKind::File => Some(Sort::PackedRefs),
-        (GitPart::RebaseMerge, b"git-rebase-todo") => Some(Sort::Todo),
+        (GitPart::RebaseMerge, b"git-rebase-todo") | (GitPart::Sequencer, b"todo")
+            if kind == PlaceKind::File =>
+        {
+            Some(Sort::Todo)
+        }
         (GitPart::RebaseMerge, b"strategy" | b"msgnum" | b"end")
         | (GitPart::RebaseApply, b"next" | b"last" | b"apply-opt")
         | (GitPart::Sequencer, b"opts") => Some(Sort::Strategy),
         (GitPart::RebaseMerge | GitPart::RebaseApply, b"orig-head" | b"head-name" | b"onto")
         | (GitPart::Sequencer, b"head") => Some(Sort::Origin),
+        // The patches that `git am --continue` applies.
+        (GitPart::RebaseApply, name)
+            if kind == PlaceKind::File && name.iter().all(u8::is_ascii_digit) =>
+        {
+            Some(Sort::Origin)
+        }
         _ => None,
     }
 }
@@ -271,11 +281,7 @@ fn is_known(part: GitPart, name: &[u8], kind: PlaceKind) -> bool {
         }
         GitPart::Info => !is_folder && INFO_FILES.contains(&name),
         GitPart::RebaseMerge => !is_folder && REBASE_MERGE_FILES.contains(&name),
-        GitPart::RebaseApply => {
-            // The patches have numbers.
-            let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
-            !is_folder && (is_number || REBASE_APPLY_FILES.contains(&name))
-        }
+        GitPart::RebaseApply => !is_folder && REBASE_APPLY_FILES.contains(&name),
         GitPart::Sequencer => !is_folder && SEQUENCER_FILES.contains(&name),
     }
 }
@@ -339,9 +345,9 @@ mod tests {
             (RebaseMerge, "autostash", File, Some(Sort::Volatile)),
             (RebaseMerge, "orig-head", File, Some(Sort::Origin)),
             (RebaseMerge, "evil", File, Some(Sort::Foreign)),
-            (RebaseApply, "0012", File, None),
+            (RebaseApply, "0012", File, Some(Sort::Origin)),
             (RebaseApply, "apply-opt", File, Some(Sort::Strategy)),
-            (Sequencer, "todo", File, None),
+            (Sequencer, "todo", File, Some(Sort::Todo)),
             (Sequencer, "todo", Folder, Some(Sort::Foreign)),
             (Open, "replace", Folder, None),
         ] {

@@ -22,7 +22,8 @@ pub(super) enum Sort {
     Settings,
     /// File `info/attributes` of a repository, or `info` itself if it is a link.
     Attributes,
-    /// `git-rebase-todo`: the steps of an interrupted rebase, some of which run commands.
+    /// `git-rebase-todo`, or `todo` of a sequencer: the steps of an interrupted operation. Some run
+    /// commands, and others check out commits.
     Todo,
     /// File with the merge strategy of an interrupted rebase or cherry-pick, or with the number of a
     /// step: some strategies run a program, and the prompt of a shell may run what it shows.
@@ -40,7 +41,8 @@ pub(super) enum Sort {
     /// Folder with the state of an interrupted operation. Some ways to end the operation check out
     /// commits that are named in it.
     Interrupted,
-    /// File of an interrupted operation with a commit or branch that its end may check out.
+    /// File of an interrupted operation with a commit or branch that its end may check out, or a patch
+    /// that it applies.
     Origin,
     /// `.env` or a variant, which a program that prepares the environment may load.
     Environment,

@@ -101,6 +101,20 @@ impl State {
         }
     }
 
+    /// True if a file in it changed at `time` or later, or if that is unknown: for links and folders
+    /// in a folder.
+    pub(super) fn has_changed_since(&self, time: (i64, i64)) -> bool {
+        match self {
+            State::File { stat, .. } | State::Other { stat } => stat.changed >= time,
+            State::Link { .. } => false,
+            State::Folder { entries, .. } => entries.values().any(|entry| match entry {
+                State::Link { .. } | State::Folder { .. } => true,
+                entry => entry.has_changed_since(time),
+            }),
+            State::LargeFolder { .. } => true,
+        }
+    }
+
     /// True if this is a file that got another hard link since the earlier state `before`.
     pub(super) fn is_linked_since(&self, before: &State) -> bool {
         match (before, self) {
@@ -238,13 +252,17 @@ impl FileStateReader {
                 Err(_) => State::Other { stat },
             },
             PlaceKind::Folder => match openat(folder, name, FOLDER, Mode::empty()) {
-                Ok(opened) => self.folder(&opened, stat.mode, before, depth, left),
+                Ok(opened) => {
+                    let listed = self.folder(&opened, stat.mode, before, depth, left);
+                    listed.unwrap_or(State::Other { stat })
+                }
                 Err(_) => State::Other { stat },
             },
             PlaceKind::Other => State::Other { stat },
         })
     }
 
+    /// Reads the content of a folder. Fails if it cannot be listed: it must not count as empty.
     fn folder(
         &mut self,
         opened: &OwnedFd,
@@ -252,20 +270,20 @@ impl FileStateReader {
         before: Option<&State>,
         depth: usize,
         left: &mut usize,
-    ) -> State {
+    ) -> Result<State, Errno> {
         let known = match before {
-            Some(State::LargeFolder { .. }) => return self.large_folder(opened),
+            Some(State::LargeFolder { .. }) => return Ok(self.large_folder(opened)),
             Some(State::Folder { entries, .. }) => Some(entries),
             _ => None,
         };
         // A command must not make a stored folder one that is not by filling others.
         let entries_max = *left + known.map_or(0, |known| known.len() + ENTRIES_MAX);
         if depth == 0 && known.is_none() {
-            return self.large_folder(opened);
+            return Ok(self.large_folder(opened));
         }
-        let (listed, is_all) = place::list(opened, entries_max).unwrap_or((Vec::new(), true));
+        let (listed, is_all) = place::list(opened, entries_max)?;
         if !is_all {
-            return self.large_folder(opened);
+            return Ok(self.large_folder(opened));
         }
         *left -= listed.len().min(*left);
         let mut entries = BTreeMap::new();
@@ -277,7 +295,7 @@ impl FileStateReader {
                 entries.insert(name, state);
             }
         }
-        State::Folder { mode, entries }
+        Ok(State::Folder { mode, entries })
     }
 
     fn large_folder(&self, opened: &OwnedFd) -> State {
@@ -388,5 +406,23 @@ pub(super) fn restore(folder: &OwnedFd, name: &Path, state: &State) -> Result<()
         State::File { copy: None, .. } | State::LargeFolder { .. } | State::Other { .. } => {
             Err(Errno::EFBIG)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::fcntl::open;
+
+    use super::*;
+
+    #[test]
+    fn folder_that_cannot_be_listed_is_not_empty() {
+        let dir = tempfile::tempdir().unwrap();
+        let opened = open(dir.path(), FOLDER, Mode::empty()).unwrap();
+        let mut reader = FileStateReader::default();
+        let empty = reader.folder(&opened, 0o700, None, DEPTH_MAX, &mut 9).unwrap();
+        assert!(matches!(&empty, State::Folder { entries, .. } if entries.is_empty()));
+        let file = std::fs::File::create(dir.path().join("file")).unwrap();
+        assert!(reader.folder(&file.into(), 0o700, None, DEPTH_MAX, &mut 9).is_err());
     }
 }

@@ -18,6 +18,7 @@ mod large_folders;
 mod moved_names;
 mod pointed;
 mod renamed_secrets;
+mod two_sessions;
 mod written;
 
 /// Workspace with a repository, a nested repository, and files of all kinds.

@@ -278,8 +278,10 @@ fn amend(
         (identity, Some(folder))
     };
     // A mount over the old file was removed with it.
-    let (birth, is_mounted, parent) = (None, false, around(depth));
+    let (birth, is_mounted, is_doubtful, parent) = (None, false, false, around(depth));
     let item = ProtectedItem { path: Arc::clone(&key.1), sort };
     let above = depends_on_parent(&item).then(|| around(depth + 1)).flatten();
-    items.insert(key, BaselineItem { sort, state, identity, birth, parent, above, is_mounted });
+    let item =
+        BaselineItem { sort, state, identity, birth, parent, above, is_mounted, is_doubtful };
+    items.insert(key, item);
 }

@@ -7,7 +7,7 @@
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
-use posse_actors::ports::{CommandPath, PathLink};
+use posse_actors::ports::{CommandOutput, CommandPath, EarlierName, PathLink};
 
 /// Maximum number of folder entries that are read for the patterns of one command.
 const ENTRIES_MAX: usize = 4096;
@@ -31,14 +31,33 @@ pub fn resolve(paths: &[CommandPath]) -> Vec<PathLink> {
     links
 }
 
-/// Those of `paths` that are files or symbolic links by now, the root folder, and folders whose path
-/// ends with `/.`.
-pub fn existing(paths: impl IntoIterator<Item = String>) -> Vec<String> {
-    let exists = |path: &String| {
+/// Paths of those `outputs` that are files or symbolic links by now, of the root folder, of folders
+/// whose path ends with `/.`, and of those to which a link leads under an earlier name.
+pub fn existing(outputs: impl IntoIterator<Item = CommandOutput>) -> Vec<String> {
+    let exists = |path: &str| {
         let found = Path::new(path).symlink_metadata();
         found.is_ok_and(|data| !data.is_dir() || path == "/" || path.ends_with("/."))
     };
-    paths.into_iter().filter(exists).collect()
+    let mut paths: Vec<String> = Vec::new();
+    for CommandOutput { path, unless_folders, earlier } in outputs {
+        let is_found = match &earlier {
+            Some(earlier) if leads_through_link(&earlier.path, &path) => true,
+            Some(EarlierName { is_copy: true, .. }) => false,
+            _ => exists(&path),
+        };
+        let is_elsewhere = unless_folders.iter().any(|folder| Path::new(folder).is_dir());
+        if is_found && !is_elsewhere && !paths.contains(&path) {
+            paths.push(path);
+        }
+    }
+    paths
+}
+
+/// True if there is a symbolic link at `from`, at `path`, or between the two. `path` is below `from`.
+fn leads_through_link(from: &str, path: &str) -> bool {
+    let between = Path::new(path).ancestors().take_while(|above| above.starts_with(from));
+    let mut between = between.map(Path::symlink_metadata);
+    between.any(|found| found.is_ok_and(|data| data.is_symlink()))
 }
 
 /// Adds `path` with its target to `links` if it leads through a symbolic link. The target is `None`
@@ -163,6 +182,37 @@ mod tests {
         assert_eq!(paths(1), [at("to a")]);
         assert_eq!(paths(2), [at("to a")]);
         assert_eq!(paths(3), [at("a/b/link"), at("to a"), at("to a/b/link")]);
+    }
+
+    #[test]
+    fn outputs_exist_also_by_an_earlier_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let at = |name: &str| root.join(name).display().to_string();
+        fs::create_dir_all(root.join("tree/folder")).unwrap();
+        fs::write(root.join("file"), "").unwrap();
+        symlink("../file", root.join("tree/link")).unwrap();
+        symlink("/nowhere", root.join("tree/out")).unwrap();
+        let output = |path: &str, unless: &[&str], earlier: Option<(&str, bool)>| CommandOutput {
+            path: at(path),
+            unless_folders: unless.iter().map(|path| at(path)).collect(),
+            earlier: earlier.map(|(path, is_copy)| EarlierName { path: at(path), is_copy }),
+        };
+        for (output, expected) in [
+            (output("file", &[], None), true),
+            (output("new", &[], None), false),
+            (output("tree", &[], None), false),
+            (output("tree/.", &[], None), true),
+            (output("file", &["new"], Some(("file", false))), true),
+            (output("file", &["tree"], Some(("file", false))), false),
+            (output("file", &[], Some(("file", true))), false),
+            (output("tree/link", &[], Some(("tree", true))), true),
+            (output("tree/out/new", &[], Some(("tree", true))), true),
+            (output("tree/out/new", &[], Some(("tree", false))), true),
+            (output("tree/new", &[], Some(("tree", false))), false),
+        ] {
+            assert_eq!(!existing([output.clone()]).is_empty(), expected, "{output:?}");
+        }
     }
 
     #[test]

@@ -60,6 +60,10 @@ impl ShellReader {
         let mark = match name {
             "HOME" => HOME,
             "PWD" => PWD,
+            "TMPDIR" | "TMP" | "TEMP" => {
+                self.word().form.add(Form::TEMPORARY);
+                return unknown(self, quoted);
+            }
             _ => return unknown(self, quoted),
         };
         self.mark(mark);
@@ -89,6 +93,9 @@ impl ShellReader {
             // `${HOME:-…}`, `${HOME%/}`.
             self.variable("HOME", quoted);
         } else {
+            if name == "TMPDIR" {
+                self.word().form.add(Form::TEMPORARY);
+            }
             unknown(self, quoted);
         }
         self.open(ReaderMode::Parameter { quoted });

@@ -168,6 +168,45 @@ fn ordinary_git_work_is_not_undone() {
 }
 
 #[test]
+fn steps_that_a_command_adds_to_an_operation_of_the_user_are_taken_out() {
+    for (begin, list, end) in [
+        (&["rebase", "side"][..], ".git/rebase-merge/git-rebase-todo", &["rebase", "--skip"][..]),
+        (&["cherry-pick", "main..side"], ".git/sequencer/todo", &["cherry-pick", "--skip"]),
+    ] {
+        let world = conflicting();
+        if begin[0] == "rebase" {
+            write(&world.root, "f", "five\n");
+            assert!(git(&world.root, &["commit", "-qam", "c"]));
+        }
+        assert!(!git(&world.root, begin), "there is a conflict");
+        let before = world.read(list);
+        assert!(before.contains("pick"), "{before}");
+        let added = "reset 0123456789\npick 0123456789 evil\nexec ./evil\n";
+        let findings = world.after(|root| write(root, list, &format!("{before}{added}")));
+        assert_eq!(world.read(list), before, "{findings:?}");
+        let expected: Vec<String> = added.lines().map(str::to_owned).collect();
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert_eq!(findings[0].what, ProtectedChange::Steps(expected), "{findings:?}");
+        assert!(matches!(findings[0].action, ProtectAction::Cleaned(_)), "{findings:?}");
+        // git shortens the list step by step.
+        let findings = world.after(|root| {
+            git(root, end);
+        });
+        assert_eq!(findings, [], "{list}");
+        assert_ne!(world.read(list), before);
+    }
+}
+
+#[test]
+fn changed_patches_of_an_operation_of_the_user_are_reported() {
+    let world = conflicting();
+    assert!(!git(&world.root, &["rebase", "--apply", "side"]), "there is a conflict");
+    let findings = world.after(|root| write(root, ".git/rebase-apply/0001", "evil"));
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(findings[0].what, ProtectedChange::Interrupted);
+}
+
+#[test]
 fn state_of_unfinished_operations_stays_and_is_reported_once() {
     let world = conflicting();
     let findings = world.after(|root| {

@@ -223,9 +223,8 @@ fn very_deep_folders_are_scanned() {
 
 #[test]
 fn steps_of_a_rebase_that_run_commands_are_removed() {
-    let world =
-        ProtectedWorkspace::with(|root| write(root, ".git/rebase-merge/done", "pick 0 a\n"));
     let todo = ".git/rebase-merge/git-rebase-todo";
+    let world = ProtectedWorkspace::with(|root| write(root, todo, "pick 1 a\npick 2 b\n"));
     let findings =
         world.after(|root| write(root, todo, "pick 1 a\nexec ./evil\n x ./evil\npick 2 b\n"));
     assert_eq!(world.read(todo), "pick 1 a\npick 2 b\n", "{findings:?}");
@@ -505,6 +504,25 @@ fn folder_that_a_command_made_unreadable_hides_nothing() {
             assert!(!world.exists("pk/.mcp.json"), "{modes:o}: {findings:?}");
             let paths = paths(&findings, &world);
             assert!(paths.contains(&"pk/.mcp.json".to_owned()), "{modes:o}: {paths:?}");
+        }
+    });
+}
+
+#[test]
+fn repository_in_an_unreadable_temporary_folder_is_moved_back() {
+    without_capabilities(|| {
+        for closed in [&["t1/x"][..], &["t1"], &["t1/x", "t1"]] {
+            let world = ProtectedWorkspace::new();
+            let temporary = world.root.with_file_name("tmp");
+            world.protection.also_scan(temporary.clone());
+            fs::create_dir_all(temporary.join("t1")).unwrap();
+            let findings = world.after(|root| {
+                fs::rename(root.join(".git"), temporary.join("t1/x")).unwrap();
+                for folder in closed {
+                    set_mode(&temporary.join(folder), 0o000);
+                }
+            });
+            assert_eq!(world.read(".git/refs/heads/main"), "0000\n", "{closed:?} {findings:?}");
         }
     });
 }

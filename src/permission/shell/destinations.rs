@@ -1,0 +1,258 @@
+//! Files that a program writes, and files to which it gives other names, as far as its words tell.
+//! Source: the manuals of coreutils 9.1, sed 4.8 and git 2.39.
+
+use crate::shell::Names;
+use crate::shell::walk::base;
+use crate::shell::wrappers::wrapper_named;
+
+/// Programs that copy, move or link their operands to a destination.
+const TRANSFERS: Names = Names("cp mv install ln");
+/// Programs whose last operand is a destination, and whose options are not known here.
+const TO_LAST: Names = Names("rsync scp");
+/// Programs that write or create all their operands.
+const WRITES_ALL: Names = Names("tee touch mkdir truncate");
+
+/// Long options whose value is the next word.
+const VALUED: Names = Names(
+    "\
+    --target-directory --suffix --mode --owner --group --date --reference --size --expression --file",
+);
+
+/// Options of `cp` that keep symbolic links.
+const KEEPS_LINKS: [(char, &str); 5] = [
+    ('a', "--archive"),
+    ('d', "--no-dereference"),
+    ('P', "--no-dereference"),
+    ('R', "--recursive"),
+    ('r', "--recursive"),
+];
+
+/// Files that a program writes.
+#[derive(Debug, Default)]
+pub(crate) struct WrittenFiles<'w> {
+    /// Copies, moves or links with their destination.
+    pub(crate) transfer: Option<Transfer<'w>>,
+    /// Other files that it writes.
+    pub(crate) files: Vec<&'w str>,
+    /// True if it replaces the content of `files`.
+    pub(crate) replaces: bool,
+    /// True if `files` are folders that it creates.
+    pub(crate) makes_folders: bool,
+}
+
+/// Copies, moves or links of files to one destination.
+#[derive(Debug)]
+pub(crate) struct Transfer<'w> {
+    pub(crate) kind: TransferKind,
+    pub(crate) sources: Vec<&'w str>,
+    /// File, or folder, to which the sources go.
+    pub(crate) to: &'w str,
+    /// True if the words say that `to` is a folder.
+    pub(crate) is_to_folder: bool,
+    /// True if it replaces a file with the name of the destination.
+    pub(crate) replaces: bool,
+}
+
+/// Kind of a [`Transfer`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TransferKind {
+    /// Copies content. Links in the sources are followed.
+    Copy,
+    /// Copies that keep symbolic links as they are.
+    CopyWithLinks,
+    Move,
+    /// Symbolic links with the text of the source.
+    Link,
+    /// Hard links, and links with a path that is converted.
+    LinkFromHere,
+}
+
+impl Transfer<'_> {
+    /// True if the sources may lie directly in `to`: it may be a folder as far as its name tells.
+    pub(crate) fn may_be_folder(&self) -> bool {
+        self.is_to_folder || !base(self.to).trim_start_matches('.').contains('.')
+    }
+}
+
+/// Files that the program at the beginning of `words`, or behind wrappers there, writes.
+pub(crate) fn of_command<'w>(words: &[&'w str]) -> WrittenFiles<'w> {
+    let mut rest = words;
+    while let Some((name, after)) = rest.split_first() {
+        let Some(wrapper) = wrapper_named(base(name)) else { return of_program(base(name), after) };
+        rest = after.get(wrapper.program(after.iter().copied()).0..).unwrap_or_default();
+    }
+    WrittenFiles::default()
+}
+
+/// Files that the program `name` with the arguments `words` writes.
+pub(crate) fn of_program<'w>(name: &str, words: &[&'w str]) -> WrittenFiles<'w> {
+    let operands = || operands(name, words);
+    let from_transfer = |transfer| WrittenFiles { transfer, ..WrittenFiles::default() };
+    if TRANSFERS.has(name) {
+        return from_transfer(transfer(name, words));
+    }
+    if WRITES_ALL.has(name) {
+        let appends = has(words, 'a', "--append");
+        let replaces = name == "truncate" || (name == "tee" && !appends);
+        let makes_folders = name == "mkdir";
+        return WrittenFiles { files: operands(), replaces, makes_folders, transfer: None };
+    }
+    let files = match name {
+        "git" if words.first() == Some(&"mv") => {
+            return from_transfer(transfer("mv", &words[1..]));
+        }
+        "sed" if has(words, 'i', "--in-place") || starts(words, "--in-place=") => {
+            let has_script = has(words, 'e', "--expression") || has(words, 'f', "--file");
+            let has_script =
+                has_script || starts(words, "--expression=") || starts(words, "--file=");
+            operands().into_iter().skip(usize::from(!has_script)).collect()
+        }
+        "dd" => words.iter().filter_map(|word| word.strip_prefix("of=")).collect(),
+        _ if TO_LAST.has(name) => operands().pop().into_iter().collect(),
+        _ => Vec::new(),
+    };
+    WrittenFiles { files, ..WrittenFiles::default() }
+}
+
+/// Reads the operands of a program in [`TRANSFERS`]. `None` if there are too few.
+fn transfer<'w>(name: &str, words: &[&'w str]) -> Option<Transfer<'w>> {
+    let mut sources = operands(name, words);
+    let in_folder = target_folder(words);
+    let makes_folders = name == "install" && has(words, 'd', "--directory");
+    let (to, is_to_folder) = match in_folder {
+        Some(folder) => (folder, true),
+        None if name == "ln" && sources.len() == 1 => (".", true),
+        None => {
+            let to = sources.pop()?;
+            let is_named = to.ends_with('/') || matches!(base(to), "." | "..");
+            (to, is_named || sources.len() > 1 || makes_folders)
+        }
+    };
+    let is_set = |letter, long: &str| has(words, letter, long);
+    let kind = match name {
+        "mv" => TransferKind::Move,
+        "ln" if is_set('s', "--symbolic") && !is_set('r', "--relative") => TransferKind::Link,
+        "ln" => TransferKind::LinkFromHere,
+        "cp" if is_set('l', "--link") || is_set('s', "--symbolic-link") => {
+            TransferKind::LinkFromHere
+        }
+        "cp" if KEEPS_LINKS.into_iter().any(|(letter, long)| is_set(letter, long)) => {
+            TransferKind::CopyWithLinks
+        }
+        _ => TransferKind::Copy,
+    };
+    let replaces = match name {
+        // Of `-n`, `-f` and `-i`, the last one counts.
+        "cp" | "mv" => {
+            !is_set('n', "--no-clobber")
+                || is_set('f', "--force")
+                || is_set('i', "--interactive")
+                || is_set('b', "--backup")
+        }
+        // It replaces with `-f` only, and `-n` means something else for it.
+        "ln" => is_set('f', "--force"),
+        _ => true,
+    };
+    Some(Transfer { kind, sources, to, is_to_folder, replaces })
+}
+
+/// Words that are neither options nor values of them. All words after `--` are operands.
+fn operands<'w>(name: &str, words: &[&'w str]) -> Vec<&'w str> {
+    let valued = match name {
+        "cp" | "mv" | "ln" => "tS",
+        "install" => "tSmog",
+        "mkdir" => "m",
+        "touch" => "drt",
+        "truncate" => "sr",
+        "sed" => "ef",
+        _ => "",
+    };
+    let mut operands = Vec::new();
+    let (mut is_value, mut only_operands) = (false, false);
+    for word in words.iter().copied() {
+        if std::mem::take(&mut is_value) {
+            continue;
+        }
+        if only_operands || !word.starts_with('-') || word == "-" {
+            operands.push(word);
+        } else if word == "--" {
+            only_operands = true;
+        } else if word.starts_with("--") {
+            is_value = VALUED.has(word);
+        } else {
+            let at = word.find(|c: char| valued.contains(c));
+            is_value = at.is_some_and(|at| at + 1 == word.len());
+        }
+    }
+    operands
+}
+
+/// Value of `-t` or `--target-directory`.
+fn target_folder<'w>(words: &[&'w str]) -> Option<&'w str> {
+    let mut words = words.iter().copied();
+    while let Some(word) = words.next() {
+        if let Some((name, value)) = word.split_once('=')
+            && name.starts_with("--t")
+            && "--target-directory".starts_with(name)
+        {
+            return Some(value);
+        }
+        if word.starts_with("--t") && "--target-directory".starts_with(word) {
+            return words.next();
+        }
+        let letters = word.strip_prefix('-').filter(|letters| !letters.starts_with('-'));
+        if let Some((_, value)) = letters.and_then(|letters| letters.split_once('t')) {
+            return if value.is_empty() { words.next() } else { Some(value) };
+        }
+    }
+    None
+}
+
+/// True if `words` contain the short option `letter`, alone or with others, or the option `long`.
+fn has(words: &[&str], letter: char, long: &str) -> bool {
+    words.iter().any(|word| {
+        (word.starts_with('-') && !word.starts_with("--") && word.contains(letter)) || *word == long
+    })
+}
+
+fn starts(words: &[&str], beginning: &str) -> bool {
+    words.iter().any(|word| word.starts_with(beginning))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn written_files_are_read_from_the_words() {
+        for (command, expected) in [
+            ("cp a b", "a>b"),
+            ("timeout 5 cp -a a b c/", "a,b>c/"),
+            ("cp -t d a b", "a,b>d"),
+            ("cp -ad a b", "a>b"),
+            ("cp --target-directory=d a", "a>d"),
+            ("mv -vtd a", "a>d"),
+            ("install -m 755 a .git/hooks/pre-commit", "a>.git/hooks/pre-commit"),
+            ("ln -sf ../x", "../x>."),
+            ("git mv a b", "a>b"),
+            ("git commit -m mv", ""),
+            ("tee -a x y", "x y"),
+            ("nice -n 5 tee x", "x"),
+            ("touch -r ref x", "x"),
+            ("mkdir -p -m 700 x/y", "x/y"),
+            ("sed -i s/a/.git/ x", "x"),
+            ("sed -i.bak -e s/a/.git/ x y", "x y"),
+            ("sed -n 1p x", ""),
+            ("dd if=a of=b", "b"),
+            ("rsync -a a b", "b"),
+            ("grep mv AGENTS.md", ""),
+            ("cp a", ""),
+        ] {
+            let words: Vec<&str> = command.split(' ').collect();
+            let WrittenFiles { transfer, files, .. } = of_command(&words);
+            let moved = transfer.filter(|one| !one.sources.is_empty());
+            let moved = moved.map(|one| format!("{}>{}", one.sources.join(","), one.to));
+            assert_eq!(moved.unwrap_or_else(|| files.join(" ")), expected, "{command}");
+        }
+    }
+}

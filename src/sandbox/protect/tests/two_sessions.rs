@@ -1,0 +1,74 @@
+//! Commands of two sessions in one workspace.
+
+use super::*;
+
+/// Two sessions in one workspace.
+fn two_sessions() -> (ProtectedWorkspace, Arc<Protection>) {
+    let mut world = ProtectedWorkspace::with(|root| write(root, ".envrc", "the user's\n"));
+    let base = world.root.parent().unwrap().to_owned();
+    let session = |name: &str| {
+        let quarantine = base.join(name).join("quarantine");
+        let roots = std::slice::from_ref(&world.root);
+        let protection = Protection::new(roots, Vec::new(), None, Vec::new(), quarantine).unwrap();
+        Arc::new(protection.marking(base.join("running")))
+    };
+    let (first, second) = (session("one"), session("two"));
+    world.protection = first;
+    // The clock of file systems is coarse.
+    std::thread::sleep(Duration::from_millis(20));
+    (world, second)
+}
+
+#[test]
+fn what_a_command_of_another_session_made_is_not_restored() {
+    let (world, second) = two_sessions();
+    let theirs = second.survey();
+    write(&world.root, "d/evil", "evil");
+    symlink("d", world.root.join(".hg")).unwrap();
+    write(&world.root, ".mcp.json", "evil");
+    write(&world.root, ".git/config", "[alias]\n\tstatus = !evil\n");
+    let ours = world.protection.survey();
+    let found = second.check_after(theirs);
+    assert_eq!(found.len(), 3, "{found:?}");
+    write(&world.root, ".vscode/tasks.json", "changed by our command");
+    let found = world.protection.check_after(ours);
+    let paths: Vec<PathBuf> = found.iter().map(|finding| finding.path.clone()).collect();
+    assert!(!world.exists(".hg") && !world.exists(".mcp.json"), "{found:?}");
+    assert!(!world.read(".git/config").contains("evil"), "{found:?}");
+    // What did not change meanwhile is put right as ever.
+    assert!(paths.contains(&world.root.join(".vscode/tasks.json")), "{found:?}");
+    assert_eq!(world.read(".vscode/tasks.json"), "{}\n");
+    // Without other sessions everything is.
+    std::thread::sleep(Duration::from_millis(20));
+    let found = world.after(|root| fs::remove_file(root.join(".envrc")).unwrap());
+    assert_eq!((found.len(), world.exists(".envrc")), (1, true), "{found:?}");
+}
+
+#[test]
+fn repository_that_another_session_moves_back_stays_there() {
+    let (world, second) = two_sessions();
+    let theirs = second.survey();
+    fs::rename(world.root.join(".git"), world.root.join("a/.git")).unwrap();
+    let ours = world.protection.survey();
+    second.check_after(theirs);
+    assert!(world.exists(".git") && !world.exists("a/.git"));
+    let found = world.protection.check_after(ours);
+    assert!(world.exists(".git") && !world.exists("a/.git"), "{found:?}");
+}
+
+#[test]
+fn change_of_what_another_session_may_have_made_is_reported() {
+    let (world, second) = two_sessions();
+    let theirs = second.survey();
+    write(&world.root, ".envrc", "of the user or of the other command\n");
+    let ours = world.protection.survey();
+    write(&world.root, ".envrc", "of our command\n");
+    let found = world.protection.check_after(ours);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(
+        (&found[0].what, &found[0].action),
+        (&ProtectedChange::Changed, &ProtectAction::Left)
+    );
+    second.check_after(theirs);
+    assert_eq!(world.read(".envrc"), "the user's\n");
+}
