@@ -8,6 +8,7 @@ mod coarse;
 mod fed;
 mod hidden;
 mod taint;
+mod written;
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -15,7 +16,6 @@ use std::rc::Rc;
 use crate::shell::danger::{
     CommandLocation, Danger, FORK_BOMB, globbed_program, program_danger, written,
 };
-use crate::shell::destinations::{self, TransferKind};
 use crate::shell::outline::{Outline, Scope, ShellEvent, SimpleCommand};
 use crate::shell::word::{
     Form, HOME, PWD, UNKNOWN, Word, braces, expand_home, is_glob, is_reserved, resolve, shown,
@@ -25,6 +25,7 @@ use crate::shell::{Names, reader};
 
 use fed::SystemListing;
 use taint::Taint;
+pub(crate) use written::MovedFiles;
 
 /// Maximum nesting of scripts in words. Deeper scripts get the coarse check.
 const DEPTH_MAX: usize = 48;
@@ -49,19 +50,6 @@ pub(crate) struct Run {
     pub(crate) words: Vec<String>,
     /// Indices in `words` of the programs: wrappers and the programs that they run.
     pub(crate) programs: Vec<usize>,
-}
-
-/// Files that a program moves.
-#[derive(Debug, Clone)]
-pub(crate) struct MovedFiles {
-    /// The sources, as the words name them, each with its absolute path, if it is known.
-    pub(crate) sources: Vec<(String, Option<String>)>,
-    /// The destination.
-    pub(crate) to: String,
-    /// Absolute path of the destination. `None` if it is known only at run time.
-    pub(crate) path: Option<String>,
-    /// True if the destination is in the folder for temporary files that a variable names.
-    pub(crate) is_temporary: bool,
 }
 
 /// Commands, files and the first danger of a script, as far as the text shows.
@@ -614,29 +602,6 @@ impl Walker {
         effects.taint |= taint;
         effects.listing |= listing;
         effects
-    }
-
-    /// Records the files that a program writes or moves.
-    fn writes(&mut self, call: &Call<'_>) {
-        let found = destinations::of_program(call.name, call.words);
-        self.findings.written.extend(found.files.iter().map(|file| shown(file)));
-        let Some(transfer) = found.transfer else { return };
-        let to = shown(transfer.to);
-        self.findings.written.push(to.clone());
-        if transfer.may_be_folder() {
-            let folder = to.trim_end_matches('/');
-            let names = transfer.sources.iter().map(|source| shown(source));
-            let inside = names.map(|name| format!("{folder}/{}", base(name.trim_end_matches('/'))));
-            self.findings.written.extend(inside);
-        }
-        if transfer.kind == TransferKind::Move {
-            let path = |word: &str| resolve(word, self.cwd.as_deref());
-            let sources = transfer.sources.iter().map(|source| (shown(source), path(source)));
-            let is_temporary =
-                call.rest.iter().any(|word| word.is_temporary && word.text == transfer.to);
-            let (sources, path) = (sources.collect(), path(transfer.to));
-            self.findings.moved.push(MovedFiles { sources, to, path, is_temporary });
-        }
     }
 
     /// Walks through shell text that a word contains. Text beyond the limits gets the coarse check.
