@@ -12,6 +12,7 @@ use std::process::{ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -139,7 +140,8 @@ fn machine(server: &ModelServer, listed: u16, inside: u16) -> Machine {
 fn run(machine: &Machine, backend: &str, names: &str, args: &[&str]) -> (FinishedRun, Vec<Value>) {
     let mut command = machine.command(&[&["run", "--output-format", "stream-json"], args].concat());
     command.env("POSSE_SANDBOX_BACKEND", backend).env("POSSE_NETWORK_NAMES", names);
-    let ended = RunningPosse::start(command).end();
+    // More than 10,000 connections take a while on a loaded machine.
+    let ended = RunningPosse::start(command).for_at_most(Duration::from_mins(5)).end();
     let events = ended.events();
     (ended, events)
 }

@@ -210,6 +210,8 @@ pub(crate) struct RunningPosse {
     stderr: Receiver<String>,
     seen: Vec<String>,
     started: Instant,
+    /// Time after which it is killed and the test fails.
+    time_max: Duration,
 }
 
 impl RunningPosse {
@@ -237,7 +239,13 @@ impl RunningPosse {
                 whole.send(String::from_utf8_lossy(&bytes).into_owned()).ok();
             });
         }
-        RunningPosse { child, lines, stderr, seen: Vec::new(), started }
+        RunningPosse { child, lines, stderr, seen: Vec::new(), started, time_max: HANG }
+    }
+
+    /// Lets it run for up to `time_max` before the test fails.
+    pub(crate) fn for_at_most(mut self, time_max: Duration) -> RunningPosse {
+        self.time_max = time_max;
+        self
     }
 
     /// Its standard input, if it is a pipe and was not taken.
@@ -247,7 +255,7 @@ impl RunningPosse {
 
     /// Next line of standard output, with its newline. `None` at the end.
     pub(crate) fn next_line(&mut self) -> Option<String> {
-        let left = HANG.saturating_sub(self.started.elapsed());
+        let left = self.time_max.saturating_sub(self.started.elapsed());
         match self.lines.recv_timeout(left) {
             Ok(line) => {
                 self.seen.push(line.clone());
@@ -282,7 +290,7 @@ impl RunningPosse {
     /// Waits for its end; returns all output.
     pub(crate) fn end(mut self) -> FinishedRun {
         while self.next_line().is_some() {}
-        let left = HANG.saturating_sub(self.started.elapsed());
+        let left = self.time_max.saturating_sub(self.started.elapsed());
         let stderr = match self.stderr.recv_timeout(left) {
             Ok(text) => text,
             // Standard error was not piped.
@@ -302,7 +310,7 @@ impl RunningPosse {
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let pid = self.pid();
         let (over, watch) = channel::<()>();
-        let left = HANG.saturating_sub(self.started.elapsed());
+        let left = self.time_max.saturating_sub(self.started.elapsed());
         let watchdog = thread::spawn(move || {
             if watch.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
                 kill(pid, Signal::SIGKILL).ok();
