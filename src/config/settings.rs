@@ -239,6 +239,8 @@ pub struct SkillSettings {
     pub enabled: bool,
     /// `disabled`: names of skills that are not used.
     pub disabled: Vec<String>,
+    /// Source of `disabled`. `None`: it is not set.
+    pub disabled_from: Option<String>,
     /// `folders`: absolute paths of additional folders with skills.
     pub folders: Vec<PathBuf>,
 }
@@ -441,6 +443,7 @@ impl Settings {
         let skills = SkillSettings {
             enabled: layers.read("skills.enabled"),
             disabled: layers.read("skills.disabled"),
+            disabled_from: layers.get("skills.disabled").map(|leaf| leaf.origin.to_string()),
             folders: paths("skills.folders"),
         };
         let workspace_roots = paths("workspace.roots");

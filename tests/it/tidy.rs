@@ -31,7 +31,7 @@ const CRATES: [(&str, &[&str]); 15] = [
 
 /// Modules of the root package, and the modules and crates that each may use. Modules that connect
 /// others are not listed.
-const MAY_USE: [(&str, &[&str]); 8] = [
+const MAY_USE: [(&str, &[&str]); 9] = [
     ("grants", &["failure", "hex", "project", "signed_store"]),
     ("hooks", &["failure", "sandbox", "secrets"]),
     ("models", &["failure", "hex"]),
@@ -41,6 +41,7 @@ const MAY_USE: [(&str, &[&str]); 8] = [
     // Its tests wrap it with the wrappers of all others.
     ("tool_counter", &["agents", "config", "hooks", "provider", "tools"]),
     ("trust", &["failure", "project", "signed_store"]),
+    ("unused_settings", &["agents", "config", "failure", "provider", "tools"]),
 ];
 
 /// Modules that know all others.
