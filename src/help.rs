@@ -131,25 +131,23 @@ fn similar(word: &str, commands: &[&str]) -> Vec<String> {
     let first = all.len();
     all.extend(entries.filter(|name| is_name(name)));
     // Few mistype the first letter: `cost` is not `lost`.
-    let begins_alike = |name: &&String| name.chars().next() == word.chars().next();
+    let begins_alike = |name: &&String| name.to_lowercase().chars().next() == lower.chars().next();
     let typo = |names: &[String]| {
         nearest(word, names.iter().filter(begins_alike).map(String::as_str)).map(str::to_owned)
     };
-    let mut similar: Vec<String> = typo(&all[..first]).or_else(|| typo(&all)).into_iter().collect();
-    // Whole words before beginnings of names.
-    for whole in [true, false] {
-        let contains = |name: &String| {
-            let mut words = words_of(name);
-            if whole {
-                words.any(|word| word == lower)
-            } else {
-                words.next().is_some_and(|word| word.starts_with(&lower))
-            }
-        };
-        for name in all.iter().filter(|name| contains(name)) {
-            if similar.len() < SUGGESTIONS_MAX && !similar.contains(name) {
-                similar.push(name.clone());
-            }
+    // A short word is one letter away from many others.
+    let is_long = lower.chars().count() > SIMILAR_CHARS_MIN;
+    let typo = typo(&all[..first]).or_else(|| typo(&all).filter(|_| is_long));
+    let mut similar: Vec<String> = typo.into_iter().collect();
+    let begins = |name: &String| words_of(name).next().is_some_and(|word| word.starts_with(&lower));
+    let contains = |name: &String| words_of(name).any(|word| word == lower);
+    // Names with the whole word before beginnings, short names before long ones.
+    let mut matching: Vec<&String> =
+        all.iter().filter(|name| contains(name) || begins(name)).collect();
+    matching.sort_by_key(|name| (!contains(name), words_of(name).count()));
+    for name in matching {
+        if similar.len() < SUGGESTIONS_MAX && !similar.contains(name) {
+            similar.push(name.clone());
         }
     }
     similar
