@@ -194,8 +194,8 @@ impl ProgressPrinter {
         }
         match event {
             Event::ProviderWaiting { provider, wait_ms, patience_left_ms, .. } => {
-                // Rounded up, so that it is not zero before the end.
-                let wait = countdown_text(wait_ms.saturating_add(999));
+                // Rounded, and not zero before the end.
+                let wait = countdown_text(wait_ms.saturating_add(500).max(1000));
                 let then = match patience_left_ms {
                     0 => "the last one".to_owned(),
                     left => format!("patience after that: {}", countdown_text(*left)),

@@ -128,10 +128,14 @@ fn dry_run_describes_the_effect() {
 }
 
 fn waiting(wait_ms: u64) -> Event {
+    waiting_with(wait_ms, 540_000)
+}
+
+fn waiting_with(wait_ms: u64, patience_left_ms: u64) -> Event {
     Event::ProviderWaiting {
         provider: "local".to_owned(),
         wait_ms,
-        patience_left_ms: 540_000,
+        patience_left_ms,
         class: "overloaded".to_owned(),
         cause: "busy".to_owned(),
     }
@@ -152,14 +156,16 @@ fn countdown_is_redrawn_in_place_and_removed() {
     insta::assert_debug_snapshot!(shown, @r#"
     [
         "half",
-        "\n\u{1b}[2m… local: next try in 13 s (patience after that: 9 min)\u{1b}[0m",
-        "\r\u{1b}[K\u{1b}[2m… local: next try in 12 s (patience after that: 9 min)\u{1b}[0m",
+        "\n\u{1b}[2m… local: next try in 12 s (patience after that: 9 min)\u{1b}[0m",
+        "\r\u{1b}[K\u{1b}[2m… local: next try in 11 s (patience after that: 9 min)\u{1b}[0m",
         "\r\u{1b}[Kwhole",
         "\n\u{1b}[2m… local: next try in 1 s (patience after that: 9 min)\u{1b}[0m",
         "\r\u{1b}[K",
     ]
     "#);
     assert_eq!(ProgressPrinter::new(true, false).show(&waiting(1000)), "", "where nothing draws");
+    let last = ProgressPrinter::new(true, true).show(&waiting_with(600, 0));
+    assert!(last.contains("next try in 1 s (the last one)"), "{last}");
 }
 
 #[test]
