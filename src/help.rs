@@ -125,7 +125,12 @@ fn similar(word: &str, commands: &[&str]) -> Vec<String> {
     if lower.chars().count() < SIMILAR_CHARS_MIN {
         return Vec::new();
     }
-    let entries = TOPICS.iter().flat_map(|topic| read_entries(topic.text)).flat_map(|e| e.names);
+    // Of the events, their types are names; their fields and the types of those are not.
+    let entries = TOPICS.iter().flat_map(|topic| {
+        let has_fields = topic.names[0] == "events";
+        let names = read_entries(topic.text).into_iter().flat_map(|entry| entry.names);
+        names.filter(move |name| !has_fields || name.contains('.'))
+    });
     let topics = TOPICS.iter().flat_map(|topic| topic.names).copied();
     let mut all: Vec<String> = topics.chain(commands.iter().copied()).map(str::to_owned).collect();
     let first = all.len();

@@ -200,13 +200,13 @@ fn every_code_in_the_source_has_help() {
 fn unknown_help_topics_get_plausible_suggestions_only() {
     let fix = |word: &str| posse::help::unknown(word, &["sessions", "login"]).fix.unwrap();
     let none = "`posse help` lists the topics";
-    for word in ["mcp", "log", "api", "git", "lst", "update", "plugin", "install"] {
+    for word in ["mcp", "log", "api", "git", "lst", "update", "plugin", "install", "worktree"] {
         assert_eq!(fix(word), none, "{word}");
     }
     for (word, meant) in [
         ("cost", "costs"),
         ("theme", "/theme"),
-        ("token", "tokens"),
+        ("compact", "/compact"),
         ("sesions", "sessions"),
         ("logn", "login"),
         ("permission", "permissions"),
