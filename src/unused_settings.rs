@@ -1,6 +1,9 @@
 //! Settings without an effect: quirks that no request of the provider's protocol contains, and names
 //! of tools and skills that do not exist.
 
+use posse_actors::ports::Thinking;
+use serde_json::Value;
+
 use crate::agents::{SKILL_TOOL, Skills};
 use crate::config::{Layers, Loaded, ProviderSettings, Settings};
 use crate::failure::{ErrorCode, Exit, Failure, nearest, printable};
@@ -17,7 +20,7 @@ pub(crate) fn check(loaded: &Loaded) -> Vec<Failure> {
 
 fn unused_quirks(profile: &ProviderSettings, layers: &Layers) -> Vec<Failure> {
     let protocol = protocol(profile);
-    let unused = |quirk: &String| {
+    let wrong = |(quirk, value): (&String, &Value)| {
         let key = format!("providers.{}.quirks.{quirk}", profile.name);
         let shown = printable(&key);
         let failure = match Quirks::protocols(quirk) {
@@ -30,7 +33,11 @@ fn unused_quirks(profile: &ProviderSettings, layers: &Layers) -> Vec<Failure> {
                 };
                 Failure::new(ErrorCode::ConfigUnknownKey, Exit::Configuration, what).fix(fix)
             }
-            Some(readers) if protocol.is_some_and(|own| readers.contains(&own)) => return None,
+            Some(readers) if protocol.is_some_and(|own| readers.contains(&own)) => {
+                let what = format!("{shown}: {}", invalid_quirk(quirk, value)?);
+                let fix = format!("correct it; `posse help {quirk}` describes it");
+                Failure::new(ErrorCode::ConfigInvalidValue, Exit::Configuration, what).fix(fix)
+            }
             Some(readers) => {
                 let own = protocol.map_or("the type replay", Protocol::title);
                 let readers: Vec<&str> = readers.iter().map(|one| one.title()).collect();
@@ -43,7 +50,20 @@ fn unused_quirks(profile: &ProviderSettings, layers: &Layers) -> Vec<Failure> {
         };
         Some(placed(failure, layers, &key))
     };
-    profile.quirks.keys().filter_map(unused).collect()
+    profile.quirks.iter().filter_map(wrong).collect()
+}
+
+/// Reason why `value` is no value of `quirk`. `None` if it is one.
+fn invalid_quirk(quirk: &str, value: &Value) -> Option<String> {
+    let alone = Value::Object([(quirk.to_owned(), value.clone())].into_iter().collect());
+    if let Err(error) = serde_json::from_value::<Quirks>(alone) {
+        return Some(error.to_string());
+    }
+    // The members of these are levels.
+    let members = value.as_object()?;
+    let unknown = members.keys().find(|level| Thinking::named(level).is_none())?;
+    let names: Vec<&str> = Thinking::ALL.iter().map(|level| level.name()).collect();
+    Some(format!("there is no level \"{}\", only {}", printable(unknown), names.join(", ")))
 }
 
 /// Protocol of a profile. `None` for the type `replay`, which sends no request.

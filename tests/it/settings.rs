@@ -1,11 +1,13 @@
 //! Effects of settings that no other suite observes: each in a run of the program.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 
 use serde_json::{Value, json};
 
 use crate::model_server::{ModelServer, calls, runs, says};
-use crate::posse::{FinishedRun, Machine};
+use crate::posse::{FinishedRun, Machine, RunningPosse};
 
 /// Adds the provider profile `name` for `server` to the configuration of `machine`.
 fn add_profile(machine: &Machine, name: &str, server: &ModelServer) {
@@ -221,11 +223,12 @@ fn removed_settings_are_errors_and_an_old_project_file_is_ignored() {
 
 #[test]
 fn settings_without_effect_are_refused_at_their_place() {
-    let quirk = |kind: &str, quirk: &str| {
+    let quirk_value = |kind: &str, quirk: &str, value: Value| {
         json!({"providers": {"other": {
-            "type": kind, "baseURL": "http://127.0.0.1:9/v1", "model": "m", "quirks": {quirk: true},
+            "type": kind, "baseURL": "http://127.0.0.1:9/v1", "model": "m", "quirks": {quirk: value},
         }}})
     };
+    let quirk = |kind: &str, quirk: &str| quirk_value(kind, quirk, json!(true));
     let budget = |tool: &str| json!({"tools": {"budgets": {tool: {"max": 1}}}});
     let table = [
         (
@@ -242,6 +245,16 @@ fn settings_without_effect_are_refused_at_their_place() {
             quirk("openai-responses", "oneCallAtTime"),
             "error[CFG002]: unknown key \"providers.other.quirks.oneCallAtTime\"",
             "did you mean \"oneCallAtATime\"?",
+        ),
+        (
+            quirk_value("openai-compatible", "noVision", json!("yes")),
+            "error[CFG003]: providers.other.quirks.noVision: invalid type: string \"yes\"",
+            "`posse help noVision` describes it",
+        ),
+        (
+            quirk_value("anthropic", "thinkingBudgets", json!({"hihg": 5000})),
+            "error[CFG003]: providers.other.quirks.thinkingBudgets: there is no level \"hihg\"",
+            "only off, minimal, low, medium, high, xhigh",
         ),
         (
             budget("bsh"),
@@ -299,4 +312,16 @@ fn unknown_disabled_skill_is_reported() {
         assert_says(&ended, "config.json:");
         assert!(!ended.stderr.contains("\"greet\";"), "{}", ended.stderr);
     }
+}
+
+#[test]
+fn key_that_is_not_text_is_reported() {
+    let machine = Machine::with(&ModelServer::start(Vec::new()));
+    machine.write_config("{}");
+    let mut command = machine.command(&["run", "say hi"]);
+    command.env("OPENAI_API_KEY", OsStr::from_bytes(b"key\xff"));
+    let ended = RunningPosse::start(command).end();
+    ended.assert_code(3);
+    assert_says(&ended, "warning[CFG018]: environment variable OPENAI_API_KEY is not UTF-8");
+    assert_says(&ended, "error[CFG023]");
 }
