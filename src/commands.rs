@@ -64,7 +64,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let invocation = match cli::parse(args.into_iter(), io::stdin().is_terminal() && seen) {
         Ok(invocation) => invocation,
         Err(exit) => {
-            print_start_error(format, exit.failure.as_slice());
+            let failure = exit.failure.as_deref().map(std::slice::from_ref);
+            print_start_error(format, failure.unwrap_or_default());
             return exit_code(&exit);
         }
     };

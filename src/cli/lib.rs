@@ -39,7 +39,7 @@ pub struct CliExit {
     /// The exit code.
     pub code: u8,
     /// The usage error, which is also in the text. `None` for help and version.
-    pub failure: Option<Failure>,
+    pub failure: Option<Box<Failure>>,
 }
 
 /// Output format that the command line `args`, which begins with the program name, requests for a
@@ -184,7 +184,7 @@ fn subcommand(args: &[OsString]) -> Option<String> {
 
 fn usage(failure: Failure) -> CliExit {
     let text = format!("{failure}\n");
-    CliExit { text, stderr: true, code: Exit::Usage as u8, failure: Some(failure) }
+    CliExit { text, stderr: true, code: Exit::Usage as u8, failure: Some(Box::new(failure)) }
 }
 
 #[cfg(test)]

@@ -440,12 +440,7 @@ impl Settings {
             required: layers.read("sandbox.required"),
             writable_roots: paths("sandbox.writableRoots"),
         };
-        let skills = SkillSettings {
-            enabled: layers.read("skills.enabled"),
-            disabled: layers.read("skills.disabled"),
-            disabled_from: layers.get("skills.disabled").map(|leaf| leaf.origin.to_string()),
-            folders: paths("skills.folders"),
-        };
+        let skills = skills(layers, paths("skills.folders"));
         let workspace_roots = paths("workspace.roots");
         let thinking = layers.get("thinking");
         Settings {
@@ -619,6 +614,15 @@ fn checkpoints(layers: &Layers) -> CheckpointSettings {
         keep_days: layers.read("checkpoints.keepDays"),
         file_bytes_max: layers.read("checkpoints.maxFileBytes"),
         store_bytes_max: layers.read("checkpoints.maxStoreBytes"),
+    }
+}
+
+fn skills(layers: &Layers, folders: Vec<PathBuf>) -> SkillSettings {
+    SkillSettings {
+        enabled: layers.read("skills.enabled"),
+        disabled: layers.read("skills.disabled"),
+        disabled_from: layers.get("skills.disabled").map(|leaf| leaf.origin.to_string()),
+        folders,
     }
 }
 

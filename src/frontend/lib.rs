@@ -38,9 +38,9 @@ use remote_session::SessionServer;
 
 /// Last line of a front end: the session with this id, and the command that resumes it with `flags`.
 pub fn resume_line(session: &str, flags: &[String]) -> String {
-    let session = printable(session);
-    let flags: String = flags.iter().map(|flag| format!(" {}", quoted(flag))).collect();
-    format!("session {session} · posse resume {session}{}", printable(&flags))
+    let words = ["resume", session].into_iter().chain(flags.iter().map(String::as_str));
+    let words: Vec<String> = words.map(quoted).collect();
+    format!("session {} · posse {}", printable(session), printable(&words.join(" ")))
 }
 
 /// Formats a count with the noun `one`, to which an `s` is added unless the count is 1: `1 turn`,

@@ -173,7 +173,9 @@ fn every_code_in_the_source_has_help() {
             let name = path.file_name().unwrap().to_str().unwrap();
             if path.is_dir() && name != "tests" && name != "testing" {
                 open.push(path);
-            } else if name.ends_with(".rs") && !matches!(name, "tests.rs" | "testing.rs") {
+            } else if path.extension().is_some_and(|extension| extension == "rs")
+                && !matches!(name, "tests.rs" | "testing.rs")
+            {
                 let text = fs::read_to_string(&path).unwrap();
                 let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
                 let lines = product.lines().filter(|line| !line.trim_start().starts_with("//"));
