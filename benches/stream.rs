@@ -56,6 +56,7 @@ async fn read(pieces: u32) -> Duration {
         tokens_max: None,
         temperature: None,
         thinking: None,
+        session: None,
     };
     let (deltas, mut heard) = mpsc::channel(64);
     let start = Instant::now();

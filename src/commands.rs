@@ -36,9 +36,10 @@ use std::process::ExitCode;
 
 use posse_base::terminal;
 
-use crate::cli::{self, CliExit, DoctorAction, Invocation, ListArgs};
+use crate::cli::{self, CliExit, DoctorAction, Invocation, ListArgs, OutputFormat};
 use crate::config::{Environment, Loaded};
 use crate::failure::{Exit, Failure, lines};
+use crate::front::headless;
 use crate::models;
 use crate::wiring::place;
 pub(crate) use run::runtime;
@@ -58,14 +59,23 @@ pub fn catch_panics(work: impl FnOnce() -> ExitCode) -> ExitCode {
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     // A person reads permission requests on one of these streams.
     let seen = io::stdout().is_terminal() || io::stderr().is_terminal();
-    let invocation = match cli::parse(args, io::stdin().is_terminal() && seen) {
+    let args: Vec<OsString> = args.collect();
+    let format = cli::requested_format(&args);
+    let invocation = match cli::parse(args.into_iter(), io::stdin().is_terminal() && seen) {
         Ok(invocation) => invocation,
-        Err(exit) => return exit_code(&exit),
+        Err(exit) => {
+            let failure = exit.failure.as_deref().map(std::slice::from_ref);
+            print_start_error(format, failure.unwrap_or_default());
+            return exit_code(&exit);
+        }
     };
     let environment = Environment::read();
     match run_command(invocation, &environment) {
         Ok(exit) => ExitCode::from(exit as u8),
-        Err(failures) => print_failures(&failures),
+        Err(failures) => {
+            print_start_error(format, &failures);
+            print_failures(&failures)
+        }
     }
 }
 
@@ -116,6 +126,14 @@ fn exit_code(exit: &CliExit) -> ExitCode {
     };
     // Without a reader nothing can be reported.
     written.map_or(ExitCode::FAILURE, |()| ExitCode::from(exit.code))
+}
+
+/// Prints the failures of a run that could not start to standard output, if its output is JSON.
+fn print_start_error(format: OutputFormat, failures: &[Failure]) {
+    if let Some(line) = headless::start_error(format, failures) {
+        // The exit code and standard error report the failures as well.
+        terminal::stdout().write_all(line.as_bytes()).ok();
+    }
 }
 
 /// Prints all failures to standard error and returns the exit code of the first (70 if there is

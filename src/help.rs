@@ -8,6 +8,9 @@ use crate::tui::plain_text;
 /// Maximum number of names that the error about an unknown topic suggests.
 const SUGGESTIONS_MAX: usize = 5;
 
+/// Minimum characters of a word for which names are suggested: a shorter one is similar to too many.
+const SIMILAR_CHARS_MIN: usize = 4;
+
 /// Maximum characters of a word that is looked up.
 const WORD_CHARS_MAX: usize = 200;
 
@@ -108,26 +111,75 @@ pub fn entries(word: &str, columns: usize) -> Option<String> {
 /// further names that can be meant.
 pub fn unknown(word: &str, commands: &[&str]) -> Failure {
     let shown: String = word.chars().take(WORD_CHARS_MAX).collect();
-    let entries: Vec<String> =
-        TOPICS.iter().flat_map(|topic| read_entries(topic.text)).flat_map(|e| e.names).collect();
-    let topics = TOPICS.iter().flat_map(|topic| topic.names).copied();
-    let all: Vec<&str> =
-        topics.chain(commands.iter().copied()).chain(entries.iter().map(String::as_str)).collect();
-    let mut similar: Vec<&str> = nearest(&shown, all.iter().copied()).into_iter().collect();
-    let lower = shown.to_lowercase();
-    for name in all {
-        // A short word is part of too many names.
-        let contains = lower.chars().count() >= 3 && name.to_lowercase().contains(&lower);
-        if contains && similar.len() < SUGGESTIONS_MAX && !similar.contains(&name) {
-            similar.push(name);
-        }
-    }
-    let fix = match similar.as_slice() {
+    let fix = match similar(&shown, commands).as_slice() {
         [] => "`posse help` lists the topics".to_owned(),
         names => format!("did you mean {}?", names.join(", ")),
     };
     let what = format!("there is no help about \"{}\"", printable(&shown));
     Failure::new(ErrorCode::HelpTopicUnknown, Exit::Usage, what).fix(fix)
+}
+
+/// Names of topics, `commands` and entries that can be meant by `word`: the one with a typo, and those
+/// of which it is a word or the beginning. Empty if `word` is too short to tell.
+fn similar(word: &str, commands: &[&str]) -> Vec<String> {
+    let lower = word.to_lowercase();
+    if lower.chars().count() < SIMILAR_CHARS_MIN {
+        return Vec::new();
+    }
+    // Of the events, their types are names; their fields and the types of those are not.
+    let entries = TOPICS.iter().flat_map(|topic| {
+        let has_fields = topic.names[0] == "events";
+        let names = read_entries(topic.text).into_iter().flat_map(|entry| entry.names);
+        names.filter(move |name| !has_fields || name.contains('.'))
+    });
+    let topics = TOPICS.iter().flat_map(|topic| topic.names).copied();
+    let mut all: Vec<String> = topics.chain(commands.iter().copied()).map(str::to_owned).collect();
+    let first = all.len();
+    all.extend(entries.filter(|name| is_name(name)));
+    // Few mistype the first letter: `cost` is not `lost`.
+    let begins_alike = |name: &&String| name.to_lowercase().chars().next() == lower.chars().next();
+    let typo = |names: &[String]| {
+        nearest(word, names.iter().filter(begins_alike).map(String::as_str)).map(str::to_owned)
+    };
+    // A short word is one letter away from many others.
+    let is_long = lower.chars().count() > SIMILAR_CHARS_MIN;
+    let typo = typo(&all[..first]).or_else(|| typo(&all).filter(|_| is_long));
+    let mut similar: Vec<String> = typo.into_iter().collect();
+    let begins = |name: &String| words_of(name).next().is_some_and(|word| word.starts_with(&lower));
+    let contains = |name: &String| words_of(name).any(|word| word == lower);
+    // Names with the whole word before beginnings, short names before long ones.
+    let mut matching: Vec<&String> =
+        all.iter().filter(|name| contains(name) || begins(name)).collect();
+    matching.sort_by_key(|name| (!contains(name), words_of(name).count()));
+    for name in matching {
+        if similar.len() < SUGGESTIONS_MAX && !similar.contains(name) {
+            similar.push(name.clone());
+        }
+    }
+    similar
+}
+
+/// True for the name of something, such as `sandbox.mode` or `--yes`; false for other code, such as
+/// an example, and for a number.
+fn is_name(text: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    text.chars().all(is_part) && text.contains(|c: char| c.is_ascii_alphabetic())
+}
+
+/// The words of a name in lower case: `sandbox` and `mode` of `sandbox.mode`, `max` and `turns` of
+/// `maxTurns`.
+fn words_of(name: &str) -> impl Iterator<Item = String> {
+    let mut spaced = String::new();
+    let mut before = ' ';
+    for c in name.chars() {
+        if c.is_ascii_uppercase() && before.is_ascii_lowercase() {
+            spaced.push(' ');
+        }
+        spaced.push(if c.is_ascii_alphanumeric() { c } else { ' ' });
+        before = c;
+    }
+    let words: Vec<String> = spaced.split_whitespace().map(str::to_lowercase).collect();
+    words.into_iter()
 }
 
 /// The document or the entries about `word`, with lines of at most `columns` columns.
@@ -312,6 +364,7 @@ mod tests {
         assert!(fix("CFG03").contains("CFG0"));
         assert_eq!(fix("zzzzzzzzzzz"), "`posse help` lists the topics");
         assert_eq!(fix(&"x".repeat(1 << 20)), "`posse help` lists the topics");
+        assert!(fix("timeout").contains("--timeout"), "{}", fix("timeout"));
         assert!(unknown("a\u{1b}[2J", &[]).to_string().contains("\\u{1b}"));
     }
 }

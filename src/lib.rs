@@ -32,6 +32,7 @@ pub use posse_tools as tools;
 mod stored_output;
 mod tool_counter;
 pub mod trust;
+mod unused_settings;
 
 pub mod commands;
 pub mod doctor;

@@ -219,6 +219,7 @@ mod tests {
             temperature: None,
             tokens_max: None,
             thinking: None,
+            session: None,
         };
         assert_eq!(model.count_tokens(request).await.unwrap().tokens, 7);
         assert_eq!(*reached.lock().unwrap(), ["account", "count_tokens"]);

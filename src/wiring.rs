@@ -25,6 +25,7 @@ use crate::journal::{self};
 use crate::network;
 use crate::permission;
 use crate::project;
+use crate::unused_settings;
 
 pub use provider::choose as choose_provider;
 pub use session::{Assembled, Setup, assemble};
@@ -42,7 +43,8 @@ pub(crate) struct WorkspaceContext {
 }
 
 /// Determines the working directory and posse's folders, and loads the configuration there. `flags`
-/// are the last layer: key, value and source. Fails with the errors of configuration and roles.
+/// are the last layer: key, value and source. Fails with the errors of configuration, roles, and
+/// settings without an effect.
 pub(crate) fn place(
     args: &PlaceArgs,
     flags: Vec<(&'static str, serde_json::Value, &'static str)>,
@@ -66,7 +68,8 @@ pub(crate) fn place(
     let outside = config::Outside { rules: &permission::check_rules, is_preset: &is_preset };
     let mut loaded = config::load_with(environment, &dirs, &sources, outside)?;
     loaded.notices.extend(notice);
-    let wrong = [roles::check(&loaded), network::check(&loaded)].concat();
+    let wrong =
+        [roles::check(&loaded), network::check(&loaded), unused_settings::check(&loaded)].concat();
     if !wrong.is_empty() {
         return Err(wrong);
     }

@@ -531,7 +531,8 @@ pub enum Event {
         provider: String,
         /// Remaining wait before the next attempt, in milliseconds.
         wait_ms: u64,
-        /// Patience that remains after the wait, in milliseconds.
+        /// Patience that remains after the wait, in milliseconds. 0: the next attempt is the last
+        /// one.
         patience_left_ms: u64,
         /// Class of the failure that caused the wait; empty if there was none.
         #[serde(default)]

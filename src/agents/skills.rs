@@ -195,6 +195,8 @@ pub struct Skills {
     pub remarks: Vec<Failure>,
     /// Paths of the project's skill folders that the user does not trust, relative to its root.
     pub inert: Vec<String>,
+    /// Names of [`SkillPlaces::disabled`] that no skill has.
+    pub unknown: Vec<String>,
 }
 
 impl Skills {
@@ -218,10 +220,10 @@ impl Skills {
     /// the user trusts the project's skill folder at this path, relative to the root, with exactly
     /// this digest.
     pub fn load(places: &SkillPlaces, believes: &dyn Fn(&str, &str) -> bool) -> Skills {
-        let mut skills = Skills::default();
+        let mut skills = Skills { unknown: places.disabled.clone(), ..Skills::default() };
         for (place, out_of_reach) in &places.user {
             for (name, folder) in skill_folders(place, None, &mut skills.refused) {
-                if places.disabled.contains(&name) {
+                if skills.is_disabled(&name, places) {
                     continue;
                 }
                 let main = folder::read(&folder, MAIN, MAIN_BYTES_MAX as u64);
@@ -231,7 +233,7 @@ impl Skills {
         }
         if let Some(root) = &places.project {
             for (name, folder, relative) in project_folders(root, &mut skills.refused) {
-                if places.disabled.contains(&name) {
+                if skills.is_disabled(&name, places) {
                     continue;
                 }
                 match folder::hash_files(&folder) {
@@ -246,8 +248,22 @@ impl Skills {
                 }
             }
         }
-        skills.known.retain(|name, _| !places.disabled.contains(name));
+        let names: Vec<String> = skills.known.keys().cloned().collect();
+        for name in names {
+            if skills.is_disabled(&name, places) {
+                skills.known.remove(&name);
+            }
+        }
         skills
+    }
+
+    /// True if the skill `name`, which exists, is disabled.
+    fn is_disabled(&mut self, name: &str, places: &SkillPlaces) -> bool {
+        let is_disabled = places.disabled.iter().any(|disabled| disabled == name);
+        if is_disabled {
+            self.unknown.retain(|unknown| unknown != name);
+        }
+        is_disabled
     }
 
     /// Adds `skill` with `main`, the content of its `SKILL.md`. If the content is invalid or the

@@ -5,7 +5,7 @@ mod exit;
 
 use std::fmt;
 
-pub use codes::ErrorCode;
+pub use codes::{ErrorCode, RESULT_CODES};
 pub use exit::Exit;
 
 /// User-visible error: `error[CODE]: what`, then `where:`, `why:` and `fix:`.

@@ -12,8 +12,8 @@ mod usage_error;
 
 use std::ffi::OsString;
 
-use clap::Parser;
 use clap::error::ErrorKind;
+use clap::{Parser, ValueEnum};
 
 pub use args::{
     AttachArgs, CheckpointsAction, CheckpointsArgs, CompletionsArgs, ConfigAction, DemoArgs,
@@ -38,6 +38,37 @@ pub struct CliExit {
     pub stderr: bool,
     /// The exit code.
     pub code: u8,
+    /// The usage error, which is also in the text. `None` for help and version.
+    pub failure: Option<Box<Failure>>,
+}
+
+/// Output format that the command line `args`, which begins with the program name, requests for a
+/// run, also if it is invalid in another way. `Text` for commands that run no agent.
+pub fn requested_format(args: &[OsString]) -> OutputFormat {
+    const FLAG: &str = "--output-format";
+    let is_flag = |word: &OsString| word.to_str().is_some_and(|word| word.starts_with(FLAG));
+    if !args.iter().any(is_flag) {
+        return OutputFormat::Text;
+    }
+    let first = args.get(1).and_then(|first| first.to_str()).unwrap_or_default();
+    let is_run = matches!(first, "run" | "resume" | "demo");
+    if !is_run && command().find_subcommand(first).is_some() {
+        return OutputFormat::Text;
+    }
+    let words = args.iter().skip(1).map(|word| word.to_str().unwrap_or_default());
+    let mut words = words.take_while(|word| *word != "--");
+    let mut format = OutputFormat::Text;
+    while let Some(word) = words.next() {
+        let value = match word.strip_prefix(FLAG) {
+            Some("") => words.next(),
+            Some(value) => value.strip_prefix('='),
+            None => continue,
+        };
+        let named =
+            value.and_then(|value| <OutputFormat as ValueEnum>::from_str(value, false).ok());
+        format = named.unwrap_or(format);
+    }
+    format
 }
 
 /// Parses the command line `args`, which begins with the program name. `terminal`: true if a person
@@ -55,7 +86,12 @@ pub fn parse(args: impl Iterator<Item = OsString>, terminal: bool) -> Result<Inv
     }
     let first = args.get(1).and_then(|arg| arg.to_str()).unwrap_or_default();
     if args.len() == 2 && matches!(first, "--version" | "-V") {
-        return Err(CliExit { text: version(), stderr: false, code: Exit::Done as u8 });
+        return Err(CliExit {
+            text: version(),
+            stderr: false,
+            code: Exit::Done as u8,
+            failure: None,
+        });
     }
     // `posse -c` is `posse resume --last`.
     if matches!(first, "-c" | "--continue") {
@@ -112,19 +148,25 @@ fn version() -> String {
 /// Converts an error of clap to text and exit code: 0 for help and version, otherwise 2.
 fn refuse(mut error: clap::Error, args: &[OsString]) -> CliExit {
     match error.kind() {
-        ErrorKind::DisplayHelp => {
-            CliExit { text: error.to_string(), stderr: false, code: Exit::Done as u8 }
-        }
+        ErrorKind::DisplayHelp => CliExit {
+            text: error.to_string(),
+            stderr: false,
+            code: Exit::Done as u8,
+            failure: None,
+        },
         ErrorKind::DisplayVersion => {
-            CliExit { text: version(), stderr: false, code: Exit::Done as u8 }
+            CliExit { text: version(), stderr: false, code: Exit::Done as u8, failure: None }
         }
         // The command is missing. The text is the help.
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            CliExit { text: error.to_string(), stderr: true, code: Exit::Usage as u8 }
-        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => CliExit {
+            text: error.to_string(),
+            stderr: true,
+            code: Exit::Usage as u8,
+            failure: None,
+        },
         _ => {
             later::suggest(&mut error, args);
-            usage(&usage_error::failure(&error, subcommand(args).as_deref(), args))
+            usage(usage_error::failure(&error, subcommand(args).as_deref(), args))
         }
     }
 }
@@ -140,8 +182,9 @@ fn subcommand(args: &[OsString]) -> Option<String> {
     Some(names.join(" "))
 }
 
-fn usage(failure: &Failure) -> CliExit {
-    CliExit { text: format!("{failure}\n"), stderr: true, code: Exit::Usage as u8 }
+fn usage(failure: Failure) -> CliExit {
+    let text = format!("{failure}\n");
+    CliExit { text, stderr: true, code: Exit::Usage as u8, failure: Some(Box::new(failure)) }
 }
 
 #[cfg(test)]

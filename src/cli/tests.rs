@@ -17,7 +17,7 @@ fn run(line: &str) -> RunArgs {
 
 fn refused(line: &str) -> String {
     let exit = match play(line) {
-        Ok(Invocation::Run(command)) => usage(&command.into_args().expect_err(line)),
+        Ok(Invocation::Run(command)) => usage(command.into_args().expect_err(line)),
         other => other.expect_err(line),
     };
     assert_eq!((exit.code, exit.stderr), (2, true), "{line}: {}", exit.text);
@@ -27,7 +27,10 @@ fn refused(line: &str) -> String {
 #[test]
 fn version_is_printed_without_building_the_full_parser() {
     let exit = play("--version").unwrap_err();
-    assert_eq!(exit, CliExit { text: "posse 0.1.0\n".into(), stderr: false, code: 0 });
+    assert_eq!(
+        exit,
+        CliExit { text: "posse 0.1.0\n".into(), stderr: false, code: 0, failure: None }
+    );
     assert_eq!(play("-V"), Err(exit));
 }
 
@@ -434,5 +437,30 @@ fn dollars_are_parsed_to_millionths() {
     for text in ["0", "0.0000001", "1000001", "1e3", "1,5", ".", "$", "=-1", "99999999999999999999"]
     {
         assert!(refused(&format!("run --budget {text} x")).contains("--budget"), "{text}");
+    }
+}
+
+#[test]
+fn requested_format_is_known_also_for_invalid_command_lines() {
+    use OutputFormat::{Json, StreamJson, Text};
+    let table: [(&[&str], OutputFormat); 12] = [
+        (&[], Text),
+        (&["run", "fix it"], Text),
+        (&["run", "--output-format", "json", "--no-such-flag"], Json),
+        (&["run", "--no-such-flag", "--output-format=stream-json"], StreamJson),
+        (&["resume", "ID", "--output-format", "json"], Json),
+        (&["demo", "--output-format", "json"], Json),
+        (&["-p", "fix it", "--output-format", "json"], Json),
+        (&["fix the test", "--output-format", "json"], Json),
+        (&["run", "--output-format", "jsn"], Text),
+        (&["run", "--output-format"], Text),
+        (&["run", "--", "--output-format", "json"], Text),
+        // Its output has another form.
+        (&["replay", "ID", "--output-format", "json"], Text),
+    ];
+    for (words, expected) in table {
+        let args: Vec<OsString> =
+            ["posse"].iter().chain(words).map(|word| OsString::from(*word)).collect();
+        assert_eq!(requested_format(&args), expected, "{words:?}");
     }
 }

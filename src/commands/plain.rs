@@ -49,6 +49,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         interactive,
         color: colors(io::stderr().is_terminal(), environment),
         forgotten: args.flags.no_transcript,
+        resume_flags: resume::needed_flags(args, &sessions.found.cwd),
         yes: args.flags.yes,
         dry_run: args.flags.dry_run,
         clipboard: interactive && environment.get("TERM").is_some_and(|term| term != "dumb"),

@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::commands::{grants, offline_commands};
 use crate::config::{self, Environment, SandboxSettings};
 use crate::doctor::{self, Examined, Streams};
-use crate::failure::{Failure, printable};
+use crate::failure::{Failure, lines, printable};
 use crate::frontend::Report;
 use crate::frontend::table::table;
 use crate::help;
@@ -22,6 +22,7 @@ use crate::journal::StateDir;
 use crate::journal::export::{self, ExportFormat};
 use crate::lists;
 use crate::network;
+use crate::unused_settings;
 use crate::wiring::{WorkspaceContext, confinement, roles, skills};
 
 /// Maximum characters of the line that describes a rule, without the mark of a cut.
@@ -65,7 +66,8 @@ impl ReportSource {
             }
             Report::Skills => {
                 let skills = skills::load(cwd, dirs, &loaded.settings, &self.environment);
-                out = skills::remarks(&skills).into_bytes();
+                let disabled = unused_settings::disabled_skills(&loaded.settings, &skills);
+                out = (skills::remarks(&skills) + &lines(&disabled)).into_bytes();
                 lists::skills(&skills, false, &mut out)?;
             }
             Report::Agents => return Ok(self.agents()?),

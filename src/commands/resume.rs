@@ -35,7 +35,7 @@ use crate::wiring::session::{Assembled, JournalSettings, Setup, assemble_in};
 use crate::wiring::{isolated_workspaces, model_price};
 
 pub(crate) use picker::SessionRow;
-pub(crate) use schedule::again;
+pub(crate) use schedule::{again, needed_flags};
 pub(crate) use selection::{of_project, row};
 
 pub(crate) use selection::{is_there, pick};

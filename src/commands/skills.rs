@@ -7,8 +7,9 @@ use posse_base::terminal;
 use crate::cli::{SkillsAction, SkillsArgs};
 use crate::commands::notices;
 use crate::config::Environment;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, lines};
 use crate::lists;
+use crate::unused_settings;
 use crate::wiring::skills;
 use crate::wiring::{WorkspaceContext, place};
 
@@ -24,7 +25,9 @@ pub(super) fn list(
     let WorkspaceContext { cwd, dirs, loaded } = place(&args.place, Vec::new(), environment)?;
     notices(&loaded);
     let skills = skills::load(&cwd, &dirs, &loaded.settings, environment);
-    terminal::stderr().write_all(skills::remarks(&skills).as_bytes()).ok();
+    let disabled = unused_settings::disabled_skills(&loaded.settings, &skills);
+    let remarks = skills::remarks(&skills) + &lines(&disabled);
+    terminal::stderr().write_all(remarks.as_bytes()).ok();
     let mut out = BufWriter::new(terminal::stdout());
     let ended = match name {
         None => lists::skills(&skills, args.json, &mut out),

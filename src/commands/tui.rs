@@ -10,7 +10,7 @@ use crate::cli::RunArgs;
 use crate::commands::notifications::{self, notifications};
 use crate::commands::plain::{self, PlainSessions};
 use crate::commands::run::{runtime, start_log_file};
-use crate::commands::{setup_facts, text_editor};
+use crate::commands::{resume, setup_facts, text_editor};
 use crate::config::Environment;
 use crate::failure::{Exit, Failure, printable};
 use crate::front::prompt::Images;
@@ -42,6 +42,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     let options = Options {
         theme: theme(&sessions, environment),
         kept: !args.flags.no_transcript,
+        resume_flags: resume::needed_flags(args, &sessions.found.cwd),
         yes: args.flags.yes,
         dry_run: args.flags.dry_run,
         mode_label: match (args.flags.dry_run, args.flags.yes) {

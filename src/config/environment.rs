@@ -51,6 +51,11 @@ impl Environment {
         (!unquoted.is_empty()).then_some(unquoted)
     }
 
+    /// True unless the variable is set and its value is not UTF-8.
+    pub(crate) fn is_utf8(&self, name: &str) -> bool {
+        self.variables.get(name).is_none_or(|raw| raw.to_str().is_some())
+    }
+
     /// Describes how [`get`](Environment::get) changed or ignored the value of a variable. `None`
     /// if it did neither, or if the variable is unset.
     pub fn oddity_of(&self, name: &str) -> Option<&'static str> {

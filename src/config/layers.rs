@@ -9,7 +9,7 @@ mod walk;
 
 pub(crate) use check::{check, duration, example, from_text, hint, is_model, is_name, mismatch};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -276,6 +276,28 @@ impl LayerReader {
             if let (Some(text), Some(variable)) = (environment.get(name), key.variable) {
                 self.set(key, &from_text(key.kind, text), SettingOrigin::Variable(variable));
             }
+        }
+    }
+
+    /// Warns about variables with API keys, those of `presets` and of `apiKeyEnv`, that are set but
+    /// cannot be read.
+    pub(crate) fn key_variables(
+        &mut self,
+        environment: &Environment,
+        presets: &[(&'static str, Option<&'static str>)],
+    ) {
+        let configured = self.layers.below("providers.");
+        let configured = configured.filter(|(rest, _)| rest.ends_with(".apiKeyEnv"));
+        let configured = configured.filter_map(|(_, leaf)| leaf.value.as_str());
+        let names: BTreeSet<String> = presets
+            .iter()
+            .filter_map(|(_, key)| *key)
+            .chain(configured)
+            .map(str::to_owned)
+            .collect();
+        for name in names.iter().filter(|name| !environment.is_utf8(name)) {
+            let text = format!("environment variable {name} is not UTF-8 and was ignored");
+            self.notice(ErrorCode::VariableUnusable, text);
         }
     }
 

@@ -133,6 +133,7 @@ pub fn load_with(
     let (saved, notice) = preferences::load(dirs);
     reader.preferences(saved);
     reader.environment(environment);
+    reader.key_variables(environment, sources.presets);
     for (key, value, flag) in &sources.flags {
         reader.flag(key, value, flag);
     }

@@ -253,6 +253,8 @@ pub struct SkillSettings {
     pub enabled: bool,
     /// `disabled`: names of skills that are not used.
     pub disabled: Vec<String>,
+    /// Source of `disabled`. `None`: it is not set.
+    pub disabled_from: Option<String>,
     /// `folders`: absolute paths of additional folders with skills.
     pub folders: Vec<PathBuf>,
 }
@@ -452,11 +454,7 @@ impl Settings {
             required: layers.read("sandbox.required"),
             writable_roots: paths("sandbox.writableRoots"),
         };
-        let skills = SkillSettings {
-            enabled: layers.read("skills.enabled"),
-            disabled: layers.read("skills.disabled"),
-            folders: paths("skills.folders"),
-        };
+        let skills = skills(layers, paths("skills.folders"));
         let workspace_roots = paths("workspace.roots");
         let thinking = layers.get("thinking");
         Settings {
@@ -644,6 +642,15 @@ fn checkpoints(layers: &Layers) -> CheckpointSettings {
         keep_days: layers.read("checkpoints.keepDays"),
         file_bytes_max: layers.read("checkpoints.maxFileBytes"),
         store_bytes_max: layers.read("checkpoints.maxStoreBytes"),
+    }
+}
+
+fn skills(layers: &Layers, folders: Vec<PathBuf>) -> SkillSettings {
+    SkillSettings {
+        enabled: layers.read("skills.enabled"),
+        disabled: layers.read("skills.disabled"),
+        disabled_from: layers.get("skills.disabled").map(|leaf| leaf.origin.to_string()),
+        folders,
     }
 }
 

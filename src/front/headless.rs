@@ -5,6 +5,7 @@ mod attention;
 mod driven;
 mod shutdown;
 mod shutdown_signals;
+mod start_error;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,6 +34,7 @@ use crate::question::{self, AnswerLine, TerminalQuestions};
 use crate::resume_hint::Again;
 
 pub use driven::drive;
+pub use start_error::start_error;
 
 use shutdown_signals::SignalEffect;
 

@@ -30,7 +30,7 @@ use posse_frontend::queue::Queue;
 use posse_frontend::remote_session::AttachSocket;
 use posse_frontend::signals::Signals;
 use posse_frontend::{
-    OpenedSession, Selectable, SelectionSources, SessionSelection, Sessions, Task,
+    OpenedSession, Selectable, SelectionSources, SessionSelection, Sessions, Task, resume_line,
 };
 
 use crate::output::{Output, OutputTarget};
@@ -62,6 +62,8 @@ pub struct Options {
     pub color: bool,
     /// True if sessions are not stored.
     pub forgotten: bool,
+    /// Flags that resuming a session needs again.
+    pub resume_flags: Vec<String>,
     /// True if `--yes` was given; used for the advice in errors.
     pub yes: bool,
     /// True if tools only describe their effects.
@@ -98,6 +100,7 @@ pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, 
         terminal,
         interactive: options.interactive,
         forgotten: options.forgotten,
+        resume_flags: options.resume_flags,
         yes: options.yes,
         rule_shown: false,
         progress: ProgressPrinter::new(live, options.color).of_dry_run(options.dry_run),
@@ -134,6 +137,8 @@ struct LineMode<'a> {
     interactive: bool,
     /// True if sessions are not stored.
     forgotten: bool,
+    /// Flags that resuming a session needs again.
+    resume_flags: Vec<String>,
     yes: bool,
     /// True if a rule that would have allowed a denied call was shown during this task.
     rule_shown: bool,
@@ -417,8 +422,8 @@ impl LineMode<'_> {
         if self.forgotten {
             return String::new();
         }
-        let id = printable(self.current.session.id().as_str());
-        format!("{}\n", self.progress.dim(&format!("session {id} · posse resume {id}")))
+        let line = resume_line(self.current.session.id().as_str(), &self.resume_flags);
+        format!("{}\n", self.progress.dim(&line))
     }
 
     async fn exit(mut self) -> Exit {

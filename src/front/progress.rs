@@ -193,11 +193,15 @@ impl ProgressPrinter {
             return None;
         }
         match event {
-            Event::ProviderWaiting { provider, wait_ms, patience_left_ms, .. } => Some(format!(
-                "… {provider}: next try in {} (patience after that: {})",
-                countdown_text(*wait_ms),
-                countdown_text(*patience_left_ms)
-            )),
+            Event::ProviderWaiting { provider, wait_ms, patience_left_ms, .. } => {
+                // Rounded, and not zero before the end.
+                let wait = countdown_text(wait_ms.saturating_add(500).max(1000));
+                let then = match patience_left_ms {
+                    0 => "the last one".to_owned(),
+                    left => format!("patience after that: {}", countdown_text(*left)),
+                };
+                Some(format!("… {provider}: next try in {wait} ({then})"))
+            }
             Event::ProviderSilent { provider, silent_ms } => {
                 Some(format!("… {provider}: nothing heard for {}", countdown_text(*silent_ms)))
             }

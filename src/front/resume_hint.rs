@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use posse_base::shell_words::quoted;
+use posse_frontend::resume_line;
 
 /// Delay that a scheduled resume adds to the wait, so that it does not come too early.
 const SLACK: Duration = Duration::from_secs(30);
@@ -17,8 +18,11 @@ pub struct Again {
     pub program: String,
     /// Directory in which a scheduled resume runs.
     pub cwd: String,
-    /// Flags of this run that the resumed run needs again.
+    /// Flags of this run that a scheduled resume needs again.
     pub flags: Vec<String>,
+    /// Flags of this run that a resume by the user needs again: those that say where the settings
+    /// and files are, and those that restrict the run.
+    pub needed: Vec<String>,
     /// Names of environment variables that the resumed run needs and that a scheduler does not pass
     /// on, such as those with API keys.
     pub variables: Vec<String>,
@@ -38,9 +42,9 @@ pub enum Timer {
 }
 
 impl Again {
-    /// The resume command for the user: `posse resume` with the session id, without flags.
-    pub(crate) fn command(&self) -> String {
-        format!("posse resume {}", self.session)
+    /// The last line for the user: the session, and the command that resumes it.
+    pub(crate) fn last_line(&self) -> String {
+        resume_line(&self.session, &self.needed)
     }
 
     /// Shell command that schedules an unattended resume after `wait` and [`SLACK`], with the flags
@@ -102,6 +106,7 @@ mod tests {
             program: "/opt/my tools/posse".to_owned(),
             cwd: "/home/me/work".to_owned(),
             flags: vec!["--yes".to_owned()],
+            needed: ["--config", "/etc/my posse.json"].map(str::to_owned).into(),
             variables: vec!["OPENAI_API_KEY".to_owned()],
             values: vec![("POSSE_BUDGET_TOKENS".to_owned(), "1000".to_owned())],
             path: String::new(),
@@ -113,7 +118,11 @@ mod tests {
         let hour = Duration::from_hours(1);
         insta::assert_snapshot!(again().line(hour, Timer::Systemd), @"systemd-run --user --on-active=3630s --working-directory=/home/me/work -E OPENAI_API_KEY -E POSSE_BUDGET_TOKENS=1000 '/opt/my tools/posse' resume 20260101-000000-aaaaaa --unattended --yes");
         insta::assert_snapshot!(again().line(hour, Timer::At), @r#"echo 'cd /home/me/work && POSSE_BUDGET_TOKENS=1000 '"'"'/opt/my tools/posse'"'"' resume 20260101-000000-aaaaaa --unattended --yes' | at now + 61 minutes"#);
-        assert_eq!(again().command(), "posse resume 20260101-000000-aaaaaa");
+        assert_eq!(
+            again().last_line(),
+            "session 20260101-000000-aaaaaa · posse resume 20260101-000000-aaaaaa --config \
+             '/etc/my posse.json'"
+        );
     }
 
     #[test]

@@ -32,8 +32,16 @@ use posse_actors::root_session::{
 };
 
 use commands::ShellCommand;
-use posse_base::failure::Failure;
+use posse_base::failure::{Failure, printable};
+use posse_base::shell_words::quoted;
 use remote_session::SessionServer;
+
+/// Last line of a front end: the session with this id, and the command that resumes it with `flags`.
+pub fn resume_line(session: &str, flags: &[String]) -> String {
+    let words = ["resume", session].into_iter().chain(flags.iter().map(String::as_str));
+    let words: Vec<String> = words.map(quoted).collect();
+    format!("session {} · posse {}", printable(session), printable(&words.join(" ")))
+}
 
 /// Formats a count with the noun `one`, to which an `s` is added unless the count is 1: `1 turn`,
 /// `2 turns`.

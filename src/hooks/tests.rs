@@ -99,6 +99,7 @@ fn streamed(step: ModelStep) -> (String, Result<Completion, ProviderError>) {
         tokens_max: None,
         temperature: None,
         thinking: None,
+        session: None,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

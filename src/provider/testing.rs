@@ -187,6 +187,7 @@ pub(crate) fn request(text: &str) -> Request {
         tokens_max: None,
         temperature: None,
         thinking: None,
+        session: None,
     }
 }
 

@@ -120,18 +120,18 @@ pub(crate) fn effort(level: Thinking, names: &BTreeMap<String, String>) -> &str 
     )
 }
 
-/// Maximum number of tokens for thinking at `level`, for models that take a number; 0 for `Off`. At
-/// most three quarters (rounded up) of `reply`, the maximum number of reply tokens: the rest is
-/// reserved for the answer.
-pub(crate) fn budget(level: Thinking, reply: u64) -> u64 {
-    let wanted = match level {
+/// Maximum number of tokens for thinking at `level`, for models that take a number: that in `own`,
+/// else posse's, which is 0 for `Off`. At most three quarters (rounded up) of `reply`, the maximum
+/// number of reply tokens: the rest is reserved for the answer.
+pub(crate) fn budget(level: Thinking, reply: u64, own: &BTreeMap<String, u64>) -> u64 {
+    let wanted = own.get(level.name()).copied().unwrap_or(match level {
         Thinking::Off => 0,
         Thinking::Minimal => 1024,
-        Thinking::Low => 2048,
-        Thinking::Medium => 8192,
+        Thinking::Low => 4096,
+        Thinking::Medium => 10_240,
         Thinking::High => 16_384,
         Thinking::ExtraHigh => 32_768,
-    };
+    });
     wanted.min(reply - reply / 4)
 }
 
@@ -210,10 +210,18 @@ mod tests {
         let names: Vec<String> = all.clone().map(|level| effort(level, &none).to_owned()).collect();
         assert_eq!(names, ["low", "low", "low", "medium", "high", "high"]);
         assert_eq!(effort(Thinking::ExtraHigh, &own), "max");
-        let budgets: Vec<u64> = all.clone().map(|level| budget(level, 100_000)).collect();
-        assert!(budgets.is_sorted() && budgets[1] == 1024, "{budgets:?}");
-        assert_eq!(budget(Thinking::ExtraHigh, 32_000), 24_000);
-        assert_eq!(budget(Thinking::High, 0), 0);
+        let usual = BTreeMap::new();
+        let budgets: Vec<u64> = all.clone().map(|level| budget(level, 100_000, &usual)).collect();
+        assert_eq!(budgets, [0, 1024, 4096, 10_240, 16_384, 32_768]);
+        assert_eq!(budget(Thinking::ExtraHigh, 32_000, &usual), 24_000);
+        assert_eq!(budget(Thinking::High, 0, &usual), 0);
+        let own: BTreeMap<String, u64> =
+            [("low".to_owned(), 6000), ("high".to_owned(), 90_000)].into();
+        let of_own = |level| budget(level, 32_000, &own);
+        assert_eq!(
+            [Thinking::Low, Thinking::Medium, Thinking::High].map(of_own),
+            [6000, 10_240, 24_000]
+        );
         for level in all {
             assert_eq!(Thinking::named(level.name()), Some(level));
         }

@@ -50,6 +50,7 @@ pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
             "path": {"type": "string", "description": "file or folder"},
             "glob": {"type": "string", "description": "only such files: *.rs"},
             "ignoreCase": {"type": "boolean"},
+            "literal": {"type": "boolean", "description": "pattern is plain text"},
             "context": {"type": "integer", "description": "lines around a match"},
             "offset": {"type": "integer", "description": "matches to skip"},
             "limit": {"type": "integer", "description": "default 200"},
@@ -67,6 +68,8 @@ struct Arguments {
     glob: Option<String>,
     #[serde(default)]
     ignore_case: bool,
+    #[serde(default)]
+    literal: bool,
     #[serde(default)]
     context: f64,
     #[serde(default)]
@@ -90,7 +93,7 @@ async fn prepare(
 ) -> Result<Prepared, ToolError> {
     let text = arguments.to_string();
     let given: Arguments = parsed(arguments)?;
-    let matcher = compile(&given.pattern, given.ignore_case)?;
+    let matcher = compile(&given)?;
     let glob = given.glob.as_deref().map(glob).transpose()?;
     let place = env.workspace.locate(given.path.as_deref().unwrap_or("."))?;
     let Some(entry) = place.entry() else { return Ok(refusal::missing(NAME, &place)) };
@@ -123,7 +126,9 @@ async fn run(_: Arc<ToolEnvironment>, payload: GrepPayload, context: RunContext)
     listing::search(report).await
 }
 
-fn compile(pattern: &str, ignore_case: bool) -> Result<RegexMatcher, ToolError> {
+fn compile(
+    Arguments { pattern, ignore_case, literal, .. }: &Arguments,
+) -> Result<RegexMatcher, ToolError> {
     if pattern.is_empty() {
         return Err(ToolError::new("ARG001", "pattern: an empty pattern matches every line"));
     }
@@ -132,7 +137,8 @@ fn compile(pattern: &str, ignore_case: bool) -> Result<RegexMatcher, ToolError> 
         return Err(ToolError::new("ARG005", message));
     }
     RegexMatcherBuilder::new()
-        .case_insensitive(ignore_case)
+        .case_insensitive(*ignore_case)
+        .fixed_strings(*literal)
         .line_terminator(Some(b'\n'))
         .size_limit(REGEX_BYTES_MAX)
         .dfa_size_limit(REGEX_BYTES_MAX)

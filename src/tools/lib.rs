@@ -203,6 +203,23 @@ impl ToolEnvironment {
     }
 }
 
+/// Names of the built-in tools, whose calls are counted for their budgets. The job tools, and the
+/// tools for worktrees, are not part of every session.
+pub const NAMES: [&str; 12] = [
+    "read_file",
+    "list_dir",
+    "write_file",
+    "edit_file",
+    "multi_edit",
+    "grep",
+    "glob",
+    "bash",
+    "job_output",
+    "job_stop",
+    posse_actors::delegation::DIFF,
+    posse_actors::delegation::MERGE,
+];
+
 /// Creates all built-in tools except `agent_diff` and `agent_merge`, and wraps them with their
 /// budgets. The job tools are left out if background jobs are disabled. Commands run in `sandbox`.
 pub fn builtin(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Toolbox {

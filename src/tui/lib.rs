@@ -83,6 +83,8 @@ pub struct Options {
     pub theme: Theme,
     /// True if sessions are stored, so that they can be resumed.
     pub kept: bool,
+    /// Flags that resuming a session needs again.
+    pub resume_flags: Vec<String>,
     /// True if `--yes` was given; used for the advice in errors.
     pub yes: bool,
     /// True if tools only describe their effects.

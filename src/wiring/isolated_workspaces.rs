@@ -18,7 +18,7 @@ use crate::project;
 use crate::sandbox::Sandbox;
 use crate::tools::workspace::Workspace;
 use crate::tools::worktree::{WorktreePaths, Worktrees};
-use crate::tools::{self, ToolEnvironment, agent_diff, agent_merge, blocking};
+use crate::tools::{self, ToolEnvironment, agent_diff, agent_merge, blocking, budget};
 
 /// Placeholder for the working directory in system prompts. No real path contains it.
 pub(crate) const ELSEWHERE: &str = "//elsewhere//";
@@ -63,7 +63,8 @@ pub(crate) fn worktrees(
 /// Registers the tools that show and merge the changes in worktrees of subagents.
 pub(crate) fn tools(toolbox: &mut Toolbox, env: &Arc<ToolEnvironment>, worktrees: &Arc<Worktrees>) {
     for tool in [agent_diff::tool, agent_merge::tool] {
-        let taken = toolbox.register(tool(Arc::clone(env), Arc::clone(worktrees))).is_err();
+        let tool = budget::within(&env.budgets, tool(Arc::clone(env), Arc::clone(worktrees)));
+        let taken = toolbox.register(tool).is_err();
         debug_assert!(!taken, "built-in tools have names of their own");
     }
 }

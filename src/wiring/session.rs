@@ -42,9 +42,11 @@ use crate::start_mode::{no_checkpoints, start_mode};
 use crate::stored_output;
 use crate::tool_counter;
 use crate::tools;
+use crate::tools::budget;
 use crate::tools::workspace::Workspace;
 use crate::tools::worktree::Worktrees;
 use crate::tools::{CommandReader, ToolEnvironment};
+use crate::unused_settings;
 use crate::wiring::clock::{RealClock, RealIds, random, today};
 use crate::wiring::confinement::{self};
 use crate::wiring::hooks::hook_settings;
@@ -350,8 +352,9 @@ fn session_tools(
     prompts: &Prompts,
     roster: &Roster,
 ) -> (Toolbox, Option<Arc<Worktrees>>) {
+    let budgets = &space.env.budgets;
     if let Some(tool) = skills::tool(&prompts.skills, roster) {
-        let taken = builtin.register(tool).is_err();
+        let taken = builtin.register(budget::within(budgets, tool)).is_err();
         debug_assert!(!taken, "built-in tools have names of their own");
     }
     if let Some(checkpoints) = &space.checkpoints {
@@ -526,6 +529,7 @@ impl Prompts {
         };
         let skills = skills::load(setup.cwd, setup.dirs, setup.settings, setup.environment);
         notices.extend(skills.summary());
+        notices.extend(unused_settings::disabled_skills(setup.settings, &skills));
         Prompts { environment, main, instructions, skills: Arc::new(skills) }
     }
 }

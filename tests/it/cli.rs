@@ -445,3 +445,42 @@ fn settings_are_shown_as_json_and_files_by_path() {
     let file = machine.path("posse/config/config.json");
     assert!(paths.stdout.contains(&file.display().to_string()), "{}", paths.stdout);
 }
+
+#[test]
+fn errors_at_start_are_also_json_on_request() {
+    let machine = Machine::with(&ModelServer::start(Vec::new()));
+    let table: &[(&[&str], i32, &str, &str)] = &[
+        (&["run", "--output-format", "json", "--modle", "m", "x"], 2, "CLI006", "result"),
+        (&["run", "--output-format", "json", ""], 2, "CLI002", "result"),
+        (&["run", "--output-format=json", "--provider", "nowhere", "x"], 3, "CFG024", "result"),
+        (&["resume", "nowhere", "x", "--output-format", "json"], 8, "SES002", "result"),
+        (
+            &["run", "--output-format", "stream-json", "--agent", "no", "x"],
+            3,
+            "AGN001",
+            "session.ended",
+        ),
+    ];
+    for (args, code, error, kind) in table {
+        let ended = machine.posse(args);
+        ended.assert_code(*code);
+        assert!(ended.stderr.contains(&format!("error[{error}]: ")), "{}", ended.stderr);
+        let line: Value = serde_json::from_str(&ended.stdout).unwrap();
+        assert_eq!(
+            (line["type"].as_str(), line["exitCode"].as_i64()),
+            (Some(*kind), Some((*code).into()))
+        );
+        assert_eq!(
+            (line["sessionId"].is_null(), line["error"]["code"].as_str()),
+            (true, Some(*error))
+        );
+        assert!(line["error"]["what"].is_string() && line["reason"] == "failed", "{line}");
+    }
+    machine.write_config(r#"{"maxTurns": 0, "modle": "m"}"#);
+    let ended = machine.posse(&["run", "--output-format", "json", "x"]);
+    ended.assert_code(3);
+    let line: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(line["errors"].as_array().map(Vec::len), Some(1), "{line}");
+    assert!(line["error"]["where"].as_str().unwrap().contains("config.json"), "{line}");
+    assert_eq!(machine.posse(&["run", "--help", "--output-format", "json"]).code, Some(0));
+}

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 
 use posse::config;
-use posse::failure::{ErrorCode, Exit};
+use posse::failure::{ErrorCode, Exit, RESULT_CODES};
 use posse::provider::presets;
 
 use crate::posse::Machine;
@@ -105,11 +105,17 @@ fn reference_of_tools_is_current() {
 fn reference_of_errors_is_current() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/guide/error-codes.md");
     let present = fs::read_to_string(path).unwrap();
-    let (before, _) = present.split_once("| `").unwrap();
+    let (before, rest) = present.split_once("| `").unwrap();
     let mut page = before.to_owned();
     for code in ErrorCode::ALL {
         let [code, meaning, fix, exit] = code.reference();
         writeln!(page, "| `{code}` | {meaning} | {fix} | {exit} |").unwrap();
+    }
+    let (_, results) = rest.split_once("\n\n").unwrap();
+    let (before, _) = results.split_once("| `").unwrap();
+    write!(page, "\n{before}").unwrap();
+    for [code, meaning, fix] in RESULT_CODES {
+        writeln!(page, "| `{code}` | {meaning} | {fix} |").unwrap();
     }
     check("guide/error-codes.md", &page);
 }
@@ -142,4 +148,75 @@ fn help_prints_topics_entries_and_commands_offline() {
     let unknown = machine.posse(&["help", "sandbox.netwrok"]);
     assert_eq!(unknown.code, Some(2));
     assert!(unknown.stderr.contains("CLI015") && unknown.stderr.contains("sandbox.network"));
+}
+
+/// Codes in a text: two to four capital letters and three digits.
+fn codes_in(text: &str) -> Vec<String> {
+    let is_code = |word: &&str| {
+        let letters = word.trim_end_matches(|c: char| c.is_ascii_digit());
+        word.len() == letters.len() + 3
+            && (2..=4).contains(&letters.len())
+            && letters.bytes().all(|byte| byte.is_ascii_uppercase())
+    };
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(is_code).filter(|word| *word != "SHA256").map(str::to_owned).collect()
+}
+
+#[test]
+fn every_code_in_the_source_has_help() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut open = vec![root.join("src"), root.join("actors/src")];
+    let mut codes = std::collections::BTreeSet::new();
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            if path.is_dir() && name != "tests" && name != "testing" {
+                open.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs")
+                && !matches!(name, "tests.rs" | "testing.rs")
+            {
+                let text = fs::read_to_string(&path).unwrap();
+                let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+                let lines = product.lines().filter(|line| !line.trim_start().starts_with("//"));
+                codes.extend(lines.flat_map(codes_in));
+            }
+        }
+    }
+    assert!(codes.len() > 180 && codes.contains("SBX010"), "{codes:?}");
+    let page = fs::read_to_string(root.join("docs/guide/error-codes.md")).unwrap();
+    let missing: Vec<&String> =
+        codes.iter().filter(|code| !page.contains(&format!("| `{code}` |"))).collect();
+    assert!(missing.is_empty(), "not in docs/guide/error-codes.md: {missing:?}");
+    for code in &codes {
+        assert!(posse::help::entries(code, 80).is_some(), "{code}");
+    }
+    let machine = Machine::new();
+    for code in ["SBX010", "sbx011", "HK007", "EDT001", "CFG041"] {
+        let found = machine.posse(&["help", code]);
+        assert_eq!(found.code, Some(0), "{code}: {}", found.stderr);
+    }
+}
+
+#[test]
+fn unknown_help_topics_get_plausible_suggestions_only() {
+    let fix = |word: &str| posse::help::unknown(word, &["sessions", "login"]).fix.unwrap();
+    let none = "`posse help` lists the topics";
+    for word in ["mcp", "log", "api", "git", "lst", "update", "plugin", "install", "worktree"] {
+        assert_eq!(fix(word), none, "{word}");
+    }
+    for (word, meant) in [
+        ("cost", "costs"),
+        ("theme", "/theme"),
+        ("compact", "/compact"),
+        ("sesions", "sessions"),
+        ("logn", "login"),
+        ("permission", "permissions"),
+    ] {
+        let fix = fix(word);
+        let names = fix.strip_prefix("did you mean ").and_then(|names| names.strip_suffix('?'));
+        let names: Vec<&str> = names.unwrap_or_default().split(", ").collect();
+        assert!(names.contains(&meant), "{word}: {fix}");
+        assert!(names.iter().all(|name| !name.contains([' ', '['])), "{word}: {fix}");
+    }
 }

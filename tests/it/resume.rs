@@ -442,3 +442,22 @@ fn line_mode_resumes_a_session() {
     assert_eq!(ids(&machine).len(), 1);
     machine.verify();
 }
+
+#[test]
+fn last_line_resumes_with_the_configuration_of_the_run() {
+    let server = ModelServer::start_and_repeat(vec![says("hi")]);
+    let machine = Machine::with(&server);
+    let config = fs::read_to_string(machine.path("posse/config/config.json")).unwrap();
+    machine.write("my config.json", config.replace("scripted-1", "other-1"));
+    machine.write_config("{}");
+    let ended = machine.posse(&["run", "--config", "my config.json", "--dry-run", "-y", "say hi"]);
+    ended.assert_code(0);
+    let line = ended.stderr.lines().last().unwrap();
+    let (_, command) = line.split_once(" · posse ").unwrap();
+    let flags = format!("--config '{}' --dry-run", machine.work("my config.json").display());
+    assert!(command.ends_with(&flags), "{command}");
+    let resumed = machine.shell(&format!("\"$0\" {command} -p 'once more'")).output().unwrap();
+    let stderr = String::from_utf8_lossy(&resumed.stderr);
+    assert_eq!(resumed.status.code(), Some(0), "{stderr}");
+    assert!(stderr.contains("other-1 via local") && stderr.contains("dry run"), "{stderr}");
+}

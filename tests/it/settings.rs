@@ -1,11 +1,13 @@
 //! Effects of settings that no other suite observes: each in a run of the program.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 
 use serde_json::{Value, json};
 
 use crate::model_server::{ModelServer, calls, runs, says};
-use crate::posse::{FinishedRun, Machine};
+use crate::posse::{FinishedRun, Machine, RunningPosse};
 
 /// Adds the provider profile `name` for `server` to the configuration of `machine`.
 fn add_profile(machine: &Machine, name: &str, server: &ModelServer) {
@@ -217,4 +219,109 @@ fn removed_settings_are_errors_and_an_old_project_file_is_ignored() {
     let ended = machine.posse(&["run", "say hi"]);
     ended.assert_code(0);
     assert_says(&ended, "warning[CFG002]: this version has no setting \"mcpServers\"");
+}
+
+#[test]
+fn settings_without_effect_are_refused_at_their_place() {
+    let quirk_value = |kind: &str, quirk: &str, value: Value| {
+        json!({"providers": {"other": {
+            "type": kind, "baseURL": "http://127.0.0.1:9/v1", "model": "m", "quirks": {quirk: value},
+        }}})
+    };
+    let quirk = |kind: &str, quirk: &str| quirk_value(kind, quirk, json!(true));
+    let budget = |tool: &str| json!({"tools": {"budgets": {tool: {"max": 1}}}});
+    let table = [
+        (
+            quirk("anthropic", "noStreamUsage"),
+            "error[CFG011]: providers.other.quirks.noStreamUsage has no effect with Messages",
+            "it is a quirk of Chat Completions",
+        ),
+        (
+            quirk("openai-compatible", "adaptiveThinking"),
+            "error[CFG011]: providers.other.quirks.adaptiveThinking has no effect with Chat",
+            "it is a quirk of Messages",
+        ),
+        (
+            quirk("openai-responses", "oneCallAtTime"),
+            "error[CFG002]: unknown key \"providers.other.quirks.oneCallAtTime\"",
+            "did you mean \"oneCallAtATime\"?",
+        ),
+        (
+            quirk_value("openai-compatible", "noVision", json!("yes")),
+            "error[CFG003]: providers.other.quirks.noVision: invalid type: string \"yes\"",
+            "`posse help noVision` describes it",
+        ),
+        (
+            quirk_value("anthropic", "thinkingBudgets", json!({"hihg": 5000})),
+            "error[CFG003]: providers.other.quirks.thinkingBudgets: there is no level \"hihg\"",
+            "only off, minimal, low, medium, high, xhigh",
+        ),
+        (
+            budget("bsh"),
+            "error[CFG041]: tools.budgets.bsh: there is no tool \"bsh\"",
+            "did you mean \"bash\"?",
+        ),
+        (
+            budget("delegate_agent"),
+            "error[CFG041]: tools.budgets.delegate_agent has no effect",
+            "`delegation.maxTotal` limits",
+        ),
+    ];
+    let server = ModelServer::start(Vec::new());
+    for (more, what, advice) in table {
+        let ended = Machine::configured(&server, &more, &json!({})).posse(&["run", "say hi"]);
+        ended.assert_code(3);
+        assert_says(&ended, what);
+        assert_says(&ended, advice);
+        assert_says(&ended, "config.json:");
+    }
+}
+
+#[test]
+fn budget_of_the_skill_tool_counts() {
+    let activate = || calls(&[("skill", json!({"name": "greet"}))]);
+    let server = ModelServer::start(vec![activate(), activate(), says("done")]);
+    let more = json!({"tools": {"budgets": {"skill": {"max": 1}}}});
+    let machine = Machine::configured(&server, &more, &json!({}));
+    add_skill(&machine, "greet");
+    machine.posse(&["run", "-y", "greet"]).assert_code(0);
+    let results = server.tool_results();
+    let refused: Vec<bool> = results.iter().map(|text| text.contains("LIM001 skill")).collect();
+    assert_eq!(refused, [false, true], "{results:?}");
+}
+
+fn add_skill(machine: &Machine, name: &str) {
+    let folder = machine.path("posse/config/skills").join(name);
+    fs::create_dir_all(&folder).unwrap();
+    let text = format!("---\nname: {name}\ndescription: Greets.\n---\n\nSay hello.\n");
+    fs::write(folder.join("SKILL.md"), text).unwrap();
+}
+
+#[test]
+fn unknown_disabled_skill_is_reported() {
+    let server = ModelServer::start_and_repeat(vec![says("hi")]);
+    let more = json!({"skills": {"disabled": ["greet", "gret", "other-project"]}});
+    let machine = Machine::configured(&server, &more, &json!({}));
+    add_skill(&machine, "greet");
+    add_skill(&machine, "gree");
+    for command in [&["run", "say hi"][..], &["skills"]] {
+        let ended = machine.posse(command);
+        ended.assert_code(0);
+        assert_says(&ended, "SKL005: skills.disabled: there is no skill \"gret\"; did you mean");
+        assert_says(&ended, "there is no skill \"other-project\"; remove it, or");
+        assert_says(&ended, "config.json:");
+        assert!(!ended.stderr.contains("\"greet\";"), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn key_that_is_not_text_is_reported() {
+    let machine = Machine::with(&ModelServer::start(Vec::new()));
+    machine.write_config("{}");
+    let mut command = machine.command(&["run", "say hi"]);
+    command.env("OPENAI_API_KEY", OsStr::from_bytes(b"key\xff"));
+    let ended = RunningPosse::start(command).end();
+    ended.assert_code(3);
+    assert_says(&ended, "warning[CFG018]: environment variable OPENAI_API_KEY is not UTF-8");
+    assert_says(&ended, "error[CFG023]");
 }

@@ -32,7 +32,7 @@ const CRATES: [(&str, &[&str]); 16] = [
 
 /// Modules of the root package, and the modules and crates that each may use. Modules that connect
 /// others are not listed.
-const MAY_USE: [(&str, &[&str]); 10] = [
+const MAY_USE: [(&str, &[&str]); 11] = [
     ("grants", &["failure", "hex", "project", "signed_store"]),
     ("hooks", &["failure", "sandbox", "secrets"]),
     ("models", &["failure", "hex"]),
@@ -44,6 +44,7 @@ const MAY_USE: [(&str, &[&str]); 10] = [
     // Its tests wrap it with the wrappers of all others.
     ("tool_counter", &["agents", "config", "hooks", "provider", "tools"]),
     ("trust", &["failure", "project", "signed_store"]),
+    ("unused_settings", &["agents", "config", "failure", "provider", "tools"]),
 ];
 
 /// Modules that know all others.

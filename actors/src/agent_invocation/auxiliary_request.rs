@@ -71,6 +71,7 @@ impl AuxiliaryRequest {
             tokens_max: Some(self.tokens_max),
             temperature: None,
             thinking: self.thinking,
+            session: Some(self.services.session_id.clone()),
         };
         let model_call = ModelCall {
             services: Arc::clone(&self.services),

@@ -112,6 +112,7 @@ impl State {
             tokens_max: self.options.tokens_max,
             temperature: self.options.temperature,
             thinking: self.options.thinking,
+            session: Some(self.services.session_id.clone()),
         };
         let draft = PartialReply::default();
         let (services, origin) = (Arc::clone(&self.services), Arc::clone(&self.origin));

@@ -131,6 +131,7 @@ mod tests {
             tokens_max: None,
             temperature: None,
             thinking: None,
+            session: None,
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use strum::{IntoStaticStr, VariantArray};
 use tokio::sync::mpsc;
 
-use crate::conversation::{AssistantMessage, ContentPart, Message, StopReason, Usage};
+use crate::conversation::{AssistantMessage, ContentPart, Message, SessionId, StopReason, Usage};
 use crate::cost::PriceLookup;
 use crate::ports::{BoxError, PortFuture, ToolSpec, chain};
 
@@ -162,6 +162,9 @@ pub struct Request {
     pub temperature: Option<f64>,
     /// Reasoning effort; `None`: the provider's default.
     pub thinking: Option<Thinking>,
+    /// The session, also for requests of its subagents. Servers that keep the beginning of requests
+    /// cached get it as the key of the cache. `None`: the request belongs to no session.
+    pub session: Option<SessionId>,
 }
 
 /// Reasoning effort of a model. The adapter translates it. If the server or the model is not known
@@ -441,6 +444,7 @@ mod tests {
                 tokens_max: None,
                 temperature: None,
                 thinking: None,
+                session: None,
             };
             let counted = TokenCount::estimate(&request);
             assert_eq!(counted, TokenCount { tokens: expected, is_exact: false });

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use crate::event::Event;
 use crate::guarded::Guarded;
+use crate::limits::Limits;
 use crate::ports::ProviderError;
 use crate::provider_client::circuit_breaker::WaitLimits;
-use crate::provider_client::{ModelRequest, State};
+use crate::provider_client::retry::{Attempts, absent_attempts_max};
+use crate::provider_client::{InFlightRequest, ModelRequest, State};
 
 /// Minimum wait that is announced.
 const ANNOUNCED_WAIT_MIN: Duration = Duration::from_millis(500);
@@ -70,6 +72,27 @@ impl ModelRequest {
     }
 }
 
+impl InFlightRequest {
+    /// Patience that remains after the next attempt begins at `at` (monotonic). Zero if that
+    /// attempt is the last one.
+    fn patience_after(&self, at: Duration, limits: &Limits) -> Duration {
+        let begins = self.question.begins();
+        let error = self.error.as_ref();
+        let absent_max = error.and_then(|error| absent_attempts_max(error, begins, limits));
+        let next = Attempts {
+            made: self.attempts.made + 1,
+            absent: self.attempts.absent + 1,
+            ..self.attempts
+        };
+        if next.are_spent(absent_max, limits) {
+            return Duration::ZERO;
+        }
+        let absent = self.absent_since.map(|since| since.saturating_add(limits.absent_patience));
+        let deadline = self.question.deadline.get();
+        absent.map_or(deadline, |absent| absent.min(deadline)).saturating_sub(at)
+    }
+}
+
 impl State {
     /// Announces failures that are retried, and the waits of all requests that are due for a
     /// notice.
@@ -108,8 +131,7 @@ impl State {
             }
             let is_due = open.next_notice_at.is_some_and(|at| at <= now);
             if (is_new || is_due) && wait >= ANNOUNCED_WAIT_MIN {
-                let left = open.question.deadline.get().saturating_sub(at);
-                let patience_left_ms = millis(left);
+                let patience_left_ms = millis(open.patience_after(at, &self.args.limits));
                 let waiting =
                     Event::ProviderWaiting { provider, wait_ms, patience_left_ms, class, cause };
                 transcript.note(origin, waiting);

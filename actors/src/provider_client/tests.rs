@@ -104,6 +104,7 @@ impl Fleet {
                 tokens_max: None,
                 temperature: None,
                 thinking: None,
+                session: None,
             },
             origin: origin(who),
             turn: 1,

@@ -304,12 +304,21 @@ async fn missing_server_ends_a_run_early_only_at_its_beginning() {
         if person {
             bench.limits.expect_a_person();
         }
-        let (ending, _) = wait_out(&bench, &clock).await;
+        let (ending, seen) = wait_out(&bench, &clock).await;
         let class = match &ending {
             Ending::Parked { class, .. } | Ending::Failed { class, .. } => class.as_str(),
             other => panic!("row {row}: {other:?}"),
         };
         assert_eq!(class, expected, "row {row}");
+        // The countdown shows the patience for such attempts, and none before the last one.
+        let left = seen.iter().filter_map(|seen| match seen.event() {
+            Event::ProviderWaiting { patience_left_ms, .. } => Some(*patience_left_ms),
+            _ => None,
+        });
+        let left: Vec<u64> = left.collect();
+        let is_short = left.iter().all(|left| *left <= 15_000);
+        assert_eq!(is_short, attempts.is_some(), "row {row}: {left:?}");
+        assert_eq!(left.last(), Some(&0), "row {row}: {left:?}");
         if let Some(attempts) = attempts {
             assert_eq!(bench.model.requests().len(), attempts, "row {row}");
         }

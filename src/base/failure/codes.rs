@@ -92,6 +92,7 @@ error_codes! {
     LoginMissing = "CFG034", "3", "There is no usable ChatGPT login.", "run `codex login`";
     StoreUnwritable = "CFG035", "8", "Grants or trust cannot be saved.", "check the folder and the disk space";
     RoleInvalid = "CFG040", "3", "A role names a provider or model that does not exist.", "correct `roles`";
+    SettingNameUnknown = "CFG041", "3", "A setting is for a tool that does not exist, or that it does not apply to.", "use a name of `posse tools`";
     CheckpointsUnavailable = "CKP001", "1", "Checkpoints are not available.", "install git";
     CheckpointNotFound = "CKP002", "2", "There is no such checkpoint for these folders.", "choose one of `posse checkpoints list`";
     CheckpointStore = "CKP003", "1", "The checkpoints cannot be read or written.", "check the disk space and the folder that is named";
@@ -199,6 +200,50 @@ error_codes! {
     CommandsUnreadable = "USE013", "2", "The commands cannot be read or the answers cannot be written.", "check standard input and output";
 }
 
+/// Codes of tool results and of findings about commands, in ascending order: code, meaning, and the
+/// usual reaction. They are the first word of a text for the model, which can also be shown to the
+/// user; no command ends with them.
+#[rustfmt::skip] // One row a line.
+pub const RESULT_CODES: &[[&str; 3]] = &[
+    ["ARG001", "An argument is missing, unknown or of the wrong type, or the arguments are not JSON.", "the model corrects the call"],
+    ["ARG002", "A path or pattern has a form that the tool cannot use.", "the model uses another path"],
+    ["ARG003", "A path is outside the workspace, names a secret file or an unsuitable kind of file, or the file is too large.", "add the folder with `--add-dir`, or let the model use another file"],
+    ["ARG004", "An offset is beyond the end.", "the model uses a smaller offset"],
+    ["ARG005", "A pattern is invalid or too long.", "the model corrects the pattern"],
+    ["ARG006", "A time limit has no unit that can be recognized.", "the model gives milliseconds"],
+    ["DLG001", "There is no agent of that name, or the caller may not call it.", "see `posse agents`, and `delegation` of the caller"],
+    ["DLG002", "An agent calls itself, or an agent that waits for it.", "the model does the work itself"],
+    ["DLG003", "The maximum depth of delegation is reached.", "raise `delegation.maxDepth`"],
+    ["DLG004", "A task for a subagent is too long.", "the model puts it into files, or splits it"],
+    ["DLG005", "There is no worktree for a subagent.", "follow the message"],
+    ["DLG006", "The changes of a subagent cannot be shown or taken over.", "follow the message"],
+    ["DLG007", "Changes of a subagent conflict with the workspace; nothing was changed.", "the model resolves the named files"],
+    ["DLG008", "A reference that is passed to a subagent cannot be used.", "follow the message"],
+    ["EDT001", "The text to replace is not in the file.", "the model reads the file again"],
+    ["EDT002", "The text to replace is in the file several times.", "the model includes more lines"],
+    ["EDT004", "The file changed since it was read.", "the model reads the file again"],
+    ["EDT005", "The file is binary.", "the model changes it with a command"],
+    ["EDT006", "Two edits of a call overlap.", "the model joins them"],
+    ["EDT007", "The file was not read before the edit (`tools.edit.requireRead`).", "the model reads it first"],
+    ["FIL001", "A file or folder does not exist.", "the model corrects the path"],
+    ["FIL002", "The system refused to read or write a file.", "see the reason in the message"],
+    ["FIL003", "A file is read-only for everyone.", "make it writable if the change is wanted"],
+    ["HK007", "A file of a hook changed while it ran; the session goes on with what it was started with.", "review the change, and start a new session"],
+    ["JOB001", "The maximum number of background jobs is running.", "raise `tools.bash.jobs`, or stop a job"],
+    ["JOB002", "There is no such background job.", "the model uses a listed id"],
+    ["SBX010", "A command touched a protected file; the text says whether it was restored, moved or left.", "review the named file; see `posse help protected-files`"],
+    ["SBX011", "A tracked file with the name of a secret is hidden from commands or shown as committed.", "see `posse help protected-files`"],
+    ["SH001", "A command is empty.", "the model gives a command"],
+    ["SH002", "A command is too long.", "the model writes a script"],
+    ["SH003", "A command contains a NUL character.", "the model leaves it out"],
+    ["SH005", "The working directory was removed; nothing was run.", "create it, or use another folder"],
+    ["SH006", "A command could not be started; nothing was run.", "see the reason, and `posse doctor`"],
+    ["SH007", "`unprotect` names a path that is not protected, or too many paths.", "the model leaves it out"],
+    ["SH008", "A package manager would use the public registry, because the file that names the private one is hidden.", "let commands read the file with `sandbox.readSecrets`, or install the packages yourself"],
+    ["SKL006", "Only the user may activate a skill.", "activate it with `--skill` or its slash command"],
+    ["SKL007", "A file of a skill cannot be read.", "correct the file"],
+];
+
 impl fmt::Display for ErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
@@ -237,6 +282,11 @@ mod tests {
             let is_exit = |exit: &str| exit == "-" || exit.parse::<u8>().is_ok();
             assert!(exit.split(", ").all(is_exit), "{text}: {exit}");
         }
+        assert!(RESULT_CODES.is_sorted_by(|a, b| a[0] < b[0]));
+        for [text, meaning, fix] in RESULT_CODES {
+            assert!(!codes.contains(text), "{text}");
+            assert!(meaning.ends_with('.') && !fix.ends_with('.'), "{text}");
+        }
     }
 
     #[test]
@@ -245,6 +295,9 @@ mod tests {
         for code in ErrorCode::ALL {
             let [text, meaning, fix, exit] = code.reference();
             writeln!(table, "| `{text}` | {meaning} | {fix} | {exit} |").unwrap();
+        }
+        for [text, meaning, fix] in RESULT_CODES {
+            writeln!(table, "| `{text}` | {meaning} | {fix} |").unwrap();
         }
         let page = include_str!("../../../docs/guide/error-codes.md");
         let rows = page.lines().filter(|line| line.starts_with("| `"));

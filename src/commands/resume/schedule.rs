@@ -10,6 +10,7 @@ use posse_actors::event::PermissionMode;
 use crate::cli::{AgentFlags, PlaceArgs, RunArgs};
 use crate::config::{Environment, Layers, Loaded, SettingOrigin, Settings};
 use crate::front::resume_hint::Again;
+use crate::project;
 use crate::provider::presets;
 use crate::sandbox::environment::NETWORK;
 use crate::wiring::session::Assembled;
@@ -52,10 +53,41 @@ pub(crate) fn again(
         program: program.display().to_string(),
         cwd: assembled.settings.cwd.clone(),
         flags: flags(args, loaded, (&info.profile, &info.model)),
+        needed: needed_flags(args, Path::new(&assembled.settings.cwd)),
         variables: variables(&loaded.settings, &info.profile, environment),
         values: values(&loaded.layers, environment),
         path: environment.get("PATH").unwrap_or_default().to_owned(),
     }
+}
+
+/// Flags with which a person resumes a session of the folder `cwd`: those that say where the settings
+/// and the files are, and those that restrict what is done. The journal contains the agent, the
+/// model and the budget, and nothing gives authority by itself.
+pub(crate) fn needed_flags(args: &RunArgs, cwd: &Path) -> Vec<String> {
+    let PlaceArgs { cwd: _, config, trust_project } = &args.place;
+    let given = &args.flags;
+    let here = std::env::current_dir().ok();
+    let is_elsewhere =
+        here.is_none_or(|here| here != *cwd && project::root_of(&here) != project::root_of(cwd));
+    let mut flags = Vec::new();
+    let mut value = |flag: &str, value: Option<String>| {
+        flags.extend(value.into_iter().flat_map(|value| [flag.to_owned(), value]));
+    };
+    value("--cwd", is_elsewhere.then(|| cwd.display().to_string()));
+    value("--config", config.as_ref().map(|file| absolute(file)));
+    for dir in &given.add_dirs {
+        value("--add-dir", Some(absolute(dir)));
+    }
+    value("--sandbox", given.sandbox.clone().filter(|mode| mode != "off"));
+    value("--network", given.network.clone().filter(|network| network == "deny"));
+    let switches = [
+        (*trust_project, "--trust-project"),
+        (given.dry_run, "--dry-run"),
+        (given.sandbox_required, "--sandbox-required"),
+        (given.no_persistent_grants, "--no-persistent-grants"),
+    ];
+    flags.extend(switches.into_iter().filter(|(on, _)| *on).map(|(_, flag)| flag.to_owned()));
+    flags
 }
 
 /// Flags that give the later run the authority of this run, and no more. The pattern in the
@@ -288,6 +320,25 @@ mod tests {
             let words = [&["run", "-p", "fix it"], words].concat();
             assert_eq!(line(&words, variables).0, expected, "{words:?} {variables:?}");
         }
+    }
+
+    #[test]
+    fn person_resumes_with_the_flags_that_say_where_and_restrict() {
+        let here = std::env::current_dir().unwrap();
+        let flags = |words: &[&str], cwd: &Path| {
+            needed_flags(&parsed(&[&["run", "-p", "fix it"], words].concat()), cwd).join(" ")
+        };
+        assert_eq!(flags(&["--yes", "--sandbox", "off", "--network", "inherit"], &here), "");
+        assert_eq!(flags(&["--agent", "plan", "--budget", "1", "--max-turns", "3"], &here), "");
+        let config = here.join("c.json").display().to_string();
+        assert_eq!(flags(&["--config", "c.json"], &here), format!("--config {config}"));
+        let restricted =
+            ["--sandbox", "read-only", "--network", "deny", "--dry-run", "--no-persistent-grants"];
+        assert_eq!(flags(&restricted, &here), restricted.join(" "));
+        let other = tempfile::tempdir().unwrap();
+        let cwd = other.path().canonicalize().unwrap();
+        let expected = format!("--cwd {} --add-dir /usr --trust-project", cwd.display());
+        assert_eq!(flags(&["--trust-project", "--add-dir", "/usr"], &cwd), expected);
     }
 
     #[test]

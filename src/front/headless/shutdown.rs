@@ -125,7 +125,7 @@ impl Front {
 /// Resume hint with the command. If the run is parked until a known time and the machine has a
 /// scheduler, also a line that schedules the command.
 fn hint(again: &Again, outcome: Option<&TurnOutcome>) -> String {
-    let mut text = format!("session {} · {}\n", again.session, again.command());
+    let mut text = again.last_line() + "\n";
     let parked = outcome.and_then(|outcome| match outcome.ending {
         Ending::Parked { next_try_ms, .. } => next_try_ms,
         _ => None,

@@ -128,10 +128,14 @@ fn dry_run_describes_the_effect() {
 }
 
 fn waiting(wait_ms: u64) -> Event {
+    waiting_with(wait_ms, 540_000)
+}
+
+fn waiting_with(wait_ms: u64, patience_left_ms: u64) -> Event {
     Event::ProviderWaiting {
         provider: "local".to_owned(),
         wait_ms,
-        patience_left_ms: 540_000,
+        patience_left_ms,
         class: "overloaded".to_owned(),
         cause: "busy".to_owned(),
     }
@@ -160,6 +164,8 @@ fn countdown_is_redrawn_in_place_and_removed() {
     ]
     "#);
     assert_eq!(ProgressPrinter::new(true, false).show(&waiting(1000)), "", "where nothing draws");
+    let last = ProgressPrinter::new(true, true).show(&waiting_with(600, 0));
+    assert!(last.contains("next try in 1 s (the last one)"), "{last}");
 }
 
 #[test]

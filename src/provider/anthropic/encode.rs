@@ -173,7 +173,7 @@ fn thinking(
         ThinkingParam::Nothing => return None,
         _ if quirks.adaptive_thinking => return Some(AnthropicThinking::Adaptive),
         ThinkingParam::AsConfigured => quirks.thinking_budget?,
-        ThinkingParam::Level(level) => budget(level, tokens),
+        ThinkingParam::Level(level) => budget(level, tokens, &quirks.thinking_budgets),
     };
     // The budget is part of the reply's bound, and something has to be left for an answer.
     let budget_tokens = budget.min(tokens.saturating_sub(1));

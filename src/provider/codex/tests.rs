@@ -180,6 +180,7 @@ async fn sends_what_its_server_expects() {
         tokens_max: Some(9),
         temperature: Some(1.0),
         thinking: None,
+        session: None,
         ..request("hi")
     };
     ask(&*world.provider(), wanted).await.0.unwrap();

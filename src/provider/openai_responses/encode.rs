@@ -97,9 +97,15 @@ impl Dialect for ResponsesDialect {
             body.optional("max_output_tokens", tokens.map(|tokens| tokens.max(REPLY_TOKENS_MIN)));
         }
         if !quirks.no_prompt_cache {
-            let beginning = history.first().unwrap_or_default();
-            let key = fingerprint(parts.system.bytes().chain(beginning.iter().copied()));
-            body.member("prompt_cache_key", &format!("posse-{key:016x}"));
+            let key = parts.request.session.as_ref().map_or_else(
+                || {
+                    let beginning = history.first().unwrap_or_default();
+                    let key = fingerprint(parts.system.bytes().chain(beginning.iter().copied()));
+                    format!("posse-{key:016x}")
+                },
+                ToString::to_string,
+            );
+            body.member("prompt_cache_key", &key);
         }
         if !parts.request.tools.is_empty() {
             body.name("tools").extend_from_slice(parts.tools);

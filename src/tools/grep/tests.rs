@@ -46,6 +46,10 @@ fn matches_are_sorted_and_ignored_files_skipped() {
     let found = grep(&desk, &json!({"pattern": "two", "path": "a.rs", "context": 1}));
     assert_eq!(found, "a.rs-1-fn one() {}\na.rs:2:fn two() {}\na.rs-3-// end\n");
     assert_eq!(grep(&desk, &json!({"pattern": "three"})), "no match in 5 files");
+    let plain = |pattern: &str| grep(&desk, &json!({"pattern": pattern, "literal": true}));
+    assert_eq!(plain("one() {}"), "a.rs:1:fn one() {}\n");
+    assert_eq!(plain("one("), "a.rs:1:fn one() {}\nb/c.rs:1:let x = one();\n");
+    assert_eq!(plain("^one$"), "no match in 5 files");
     // An explicitly named file is searched although it is ignored.
     assert_eq!(grep(&desk, &json!({"pattern": "one", "path": "x.log"})), "x.log:1:one\n");
     assert_eq!(grep(&desk, &json!({"pattern": "one", "path": "bin.dat"})), "no match in 1 files");
@@ -190,7 +194,7 @@ fn pathological_pattern_is_linear() {
 #[test]
 fn stops_in_the_middle_of_a_file_when_cancelled() {
     let query = Query {
-        matcher: compile("needle", false).unwrap(),
+        matcher: compile(&parsed(json!({"pattern": "needle"})).unwrap()).unwrap(),
         glob: None,
         context: 0,
         readable_secrets: Vec::new(),

@@ -7,6 +7,7 @@ use posse_actors::outcome::Ending;
 use posse_base::failure::{Failure, printable};
 use posse_base::terminal;
 use posse_frontend::outcome::{PermissionHints, judge, label};
+use posse_frontend::resume_line;
 
 use crate::app::App;
 use crate::running::session::TaskSummary;
@@ -112,10 +113,10 @@ pub(super) fn finish_task(app: &mut App, concluded: TaskSummary, yes: bool) {
     app.view.note(Role::Dim, format!("({word}: {count} {replies}{empty}{tokens} · {took})"));
 }
 
-/// Prints the command that resumes the session on standard error, after the terminal was restored.
-pub(super) fn print_resume_hint(session: &str) {
-    let id = printable(session);
-    let text = format!("session {id} · posse resume {id}\n");
+/// Prints the command that resumes the session with `flags` on standard error, after the terminal
+/// was restored.
+pub(super) fn print_resume_hint(session: &str, flags: &[String]) {
+    let text = resume_line(session, flags) + "\n";
     terminal::stderr().write_all(text.as_bytes()).ok();
 }
 

@@ -104,7 +104,7 @@ impl Tui<'_> {
             }
         }
         if kept && exit != Exit::HangUp {
-            messages::print_resume_hint(&session);
+            messages::print_resume_hint(&session, &self.options.resume_flags);
         }
         exit
     }

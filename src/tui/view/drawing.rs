@@ -88,10 +88,11 @@ impl View {
         match &self.banner {
             Some(Banner::Waiting { provider, until, patience, cause }) => {
                 let (provider, left) = (sanitize(provider), countdown(until.saturating_sub(now)));
-                let patience = age(*patience, Duration::ZERO);
-                let text = format!(
-                    "⏸ {provider}: retry in {left} (patience after that: {patience}); Esc stops it"
-                );
+                let then = match *patience {
+                    Duration::ZERO => "the last one".to_owned(),
+                    patience => format!("patience after that: {}", age(patience, Duration::ZERO)),
+                };
+                let text = format!("⏸ {provider}: retry in {left} ({then}); Esc stops it");
                 add(Role::Warn, text);
                 if !cause.is_empty() {
                     add(Role::Dim, format!("  {}", sanitize(cause).replace('\n', " ")));

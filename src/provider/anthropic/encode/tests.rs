@@ -81,6 +81,7 @@ fn request(messages: &[Arc<Message>]) -> Request {
         tokens_max: None,
         temperature: None,
         thinking: None,
+        session: None,
     }
 }
 
@@ -317,7 +318,10 @@ fn thinking_level_overrides_the_profile() {
     };
     let budget = Quirks { thinking_budget: Some(4096), ..Quirks::default() };
     let enabled = |tokens: u64| json!({"type": "enabled", "budget_tokens": tokens});
-    assert_eq!(asked(&budget, Low), (enabled(2048), Value::Null));
+    assert_eq!(asked(&budget, Low), (enabled(4096), Value::Null));
+    let thinking_budgets = [("low".to_owned(), 3000)].into();
+    let own = Quirks { thinking_budgets, ..budget.clone() };
+    assert_eq!(asked(&own, Low), (enabled(3000), Value::Null));
     assert_eq!(asked(&budget, ExtraHigh), (enabled(24_000), Value::Null));
     assert_eq!(asked(&budget, Off), (Value::Null, Value::Null));
     let effort = Some("medium".to_owned());

@@ -51,6 +51,7 @@ fn request(messages: &[Arc<Message>]) -> Request {
         tokens_max: None,
         temperature: None,
         thinking: None,
+        session: None,
     }
 }
 

@@ -1,6 +1,8 @@
 //! Histories, valid and not, and the bodies they become.
 
-use posse_actors::conversation::{AssistantMessage, CallId, ContentPart, Reasoning, ToolCall};
+use posse_actors::conversation::{
+    AssistantMessage, CallId, ContentPart, Reasoning, SessionId, ToolCall,
+};
 use posse_actors::ports::{Request, SideEffect};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -72,6 +74,7 @@ fn request(messages: &[Arc<Message>]) -> Request {
         tokens_max: None,
         temperature: None,
         thinking: None,
+        session: None,
     }
 }
 
@@ -176,7 +179,21 @@ fn unsupported_parameters_are_omitted() {
 }
 
 #[test]
-fn cache_key_depends_on_the_start_of_the_conversation() {
+fn cache_key_is_the_session_also_after_a_compaction() {
+    let encoder = encoder(Quirks::default());
+    let key = |history: &[Arc<Message>]| {
+        let session = Some(SessionId::new("20260101-000000-aaaaaa"));
+        let request = Request { session, ..request(history) };
+        let body = encoder.encode(&request, false).unwrap().bytes;
+        serde_json::from_slice::<Value>(&body).unwrap()["prompt_cache_key"].take()
+    };
+    for history in [[system("S"), user("go")], [system("S"), user("a summary")]] {
+        assert_eq!(key(&history), "20260101-000000-aaaaaa");
+    }
+}
+
+#[test]
+fn cache_key_without_a_session_depends_on_the_start_of_the_conversation() {
     let encoder = encoder(Quirks::default());
     let key = |history: &[Arc<Message>]| {
         let body: Value =

@@ -1,0 +1,87 @@
+//! The JSON line of a run that could not start a session: programs that read standard output get the
+//! error there as well.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use posse_actors::conversation::Usage;
+use posse_actors::event::{FORMAT_VERSION, SessionEndReason};
+use posse_base::failure::Failure;
+use posse_cli::OutputFormat;
+use serde::Serialize;
+
+/// The object of `json`, or the only event of `stream-json`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct StartError<'a> {
+    v: u32,
+    /// Number and time of an event; `None` for the object of `json`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seq: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ts: Option<u64>,
+    r#type: &'a str,
+    /// Always `None`: there is no session.
+    session_id: Option<&'a str>,
+    reason: &'a str,
+    exit_code: u8,
+    result: Option<&'a str>,
+    error: StartFailure<'a>,
+    /// Further errors.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    errors: Vec<StartFailure<'a>>,
+    usage: Usage,
+    cost_usd: Option<f64>,
+    turns: u32,
+}
+
+#[derive(Serialize)]
+struct StartFailure<'a> {
+    code: &'a str,
+    what: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    r#where: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fix: Option<&'a str>,
+}
+
+/// The line for standard output about a run that ended with `failures` before its session began.
+/// `None` for the format `text`, or without a failure.
+pub fn start_error(format: OutputFormat, failures: &[Failure]) -> Option<String> {
+    let (first, rest) = failures.split_first()?;
+    let (kind, event) = match format {
+        OutputFormat::Text => return None,
+        OutputFormat::Json => ("result", None),
+        OutputFormat::StreamJson => {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            ("session.ended", Some(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)))
+        }
+    };
+    let line = StartError {
+        v: FORMAT_VERSION,
+        seq: event.map(|_| 1),
+        ts: event,
+        r#type: kind,
+        session_id: None,
+        reason: SessionEndReason::Failed.as_str(),
+        exit_code: first.exit as u8,
+        result: None,
+        error: shown(first),
+        errors: rest.iter().map(shown).collect(),
+        usage: Usage::default(),
+        cost_usd: None,
+        turns: 0,
+    };
+    Some(serde_json::to_string(&line).ok()? + "\n")
+}
+
+fn shown(failure: &Failure) -> StartFailure<'_> {
+    StartFailure {
+        code: failure.code.as_str(),
+        what: &failure.what,
+        r#where: failure.place.as_deref(),
+        why: failure.why.as_deref(),
+        fix: failure.fix.as_deref(),
+    }
+}
