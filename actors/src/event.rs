@@ -11,6 +11,7 @@ mod payload;
 mod permission_mode;
 mod record;
 mod started_call;
+mod todo;
 mod words;
 
 use std::sync::Arc;
@@ -36,6 +37,7 @@ pub use payload::{
 pub use permission_mode::PermissionMode;
 pub use record::{Durability, Record, RecordId, StoredRecord};
 pub use started_call::StartedCall;
+pub use todo::{TodoItem, TodoStatus, todo_progress};
 pub use words::{
     CompactionCause, DecisionSource, SandboxTier, SessionEndReason, TargetType, ToolFailureClass,
 };
@@ -97,6 +99,9 @@ pub enum Event {
         /// Memory of the subagents of the original session.
         #[serde(default, skip_serializing_if = "Memories::is_empty")]
         memories: Memories,
+        /// Task list of the main agent of the original session.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        todos: Vec<TodoItem>,
     },
     /// A stored session was resumed.
     #[serde(rename = "session.resumed")]
@@ -656,6 +661,13 @@ pub enum Event {
         content: Vec<ContentPart>,
         /// Description and start time of the call. `None` in older journals.
         begun: Option<StartedCall>,
+    },
+    /// An agent has written its task list, which replaces its earlier one. The agent is that of the
+    /// record.
+    #[serde(rename = "todo.updated")]
+    TodosUpdated {
+        /// The complete list; empty if the agent has cleared it.
+        todos: Vec<TodoItem>,
     },
     /// The sandbox confined the process of a call, as reported by the operating system.
     #[serde(rename = "sandbox.enforced")]

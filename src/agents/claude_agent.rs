@@ -19,7 +19,7 @@ const DESCRIPTION_BYTES_MAX: usize = 900;
 const FIELDS_MAX: usize = 50;
 
 /// Tools of Claude Code and the tools of posse with the same authority.
-const TOOLS: [(&str, &[&str]); 13] = [
+const TOOLS: [(&str, &[&str]); 14] = [
     ("Bash", &["bash"]),
     ("BashOutput", &["job_output"]),
     ("Edit", &["edit_file", "multi_edit"]),
@@ -32,6 +32,7 @@ const TOOLS: [(&str, &[&str]); 13] = [
     ("Read", &["read_file"]),
     ("Skill", &["skill"]),
     ("TaskStop", &["job_stop"]),
+    ("TodoWrite", &["todo_write"]),
     ("Write", &["write_file"]),
 ];
 

@@ -320,6 +320,10 @@ impl ProgressPrinter {
                 self.seen.clear();
                 String::new()
             }
+            Event::TodosUpdated { todos } => {
+                let lines = todos.iter().map(|item| format!("  {}", printable(&item.line())));
+                self.paint("2", &lines.collect::<Vec<_>>().join("\n"))
+            }
             other => self.notice(other),
         }
     }

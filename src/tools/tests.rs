@@ -40,6 +40,7 @@ fn each_tool_declares_its_properties() {
             "list_dir Read LS false -",
             "multi_edit Write Edit true -",
             "read_file Read Read true -",
+            "todo_write Session - false -",
             "write_file Write Write true -",
         ]
     );
@@ -169,6 +170,36 @@ fn failed_edits_name_the_reason() {
         ("edit_file", edit("f", "two", "x"), "EDT002 oldString is 2 times in f, at lines 2, 3"),
         ("edit_file", edit("binary", "a", "b"), "EDT005 binary is binary"),
         ("multi_edit", overlapping, "EDT006 edits[1]: it overlaps edits[0]"),
+    ]);
+}
+
+#[test]
+fn bounds_of_a_task_list_are_named() {
+    let todo = |content: &str| json!({"content": content, "status": "pending"});
+    check(&[
+        ("todo_write", json!({}), "ARG001 todos: required array is missing"),
+        (
+            "todo_write",
+            json!({"todos": [todo("a"), {"content": "b", "status": "doing"}]}),
+            "ARG001 todos[1].status: must be one of",
+        ),
+        (
+            "todo_write",
+            json!({"todos": [todo(&"x".repeat(201))]}),
+            "ARG001 todos[0].content: has a length of 201, at most 200 is allowed",
+        ),
+        (
+            "todo_write",
+            json!({"todos": vec![todo("x"); 51]}),
+            "ARG001 todos: has a length of 51, at most 50 is allowed",
+        ),
+        ("todo_write", json!({"todos": [todo("a"), todo(" \n")]}), "ARG002 todos[1].content: is"),
+        ("todo_write", json!({"todos": []}), "The task list is empty."),
+        (
+            "todo_write",
+            json!({"todos": [todo("a"), {"content": "b\nc", "status": "in_progress"}]}),
+            "The task list is stored: 0 of 2 tasks done; in progress: b c.",
+        ),
     ]);
 }
 

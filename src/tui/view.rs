@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use posse_actors::conversation::{CallId, ContentPart, MessageId, QuestionId, text_of};
-use posse_actors::event::{Event, MessageKind, Origin, ToolFailureClass};
+use posse_actors::event::{Event, MessageKind, Origin, TodoItem, ToolFailureClass};
 use posse_actors::skills;
 use posse_base::failure::{Failure, printable};
 use posse_frontend::commands::permission_mode_changed;
@@ -112,6 +112,8 @@ pub(super) struct View {
     pub(super) tree: SubagentTree,
     /// Full outputs of the latest calls, for the viewer.
     pub(super) outputs: Outputs,
+    /// Task list of the main agent.
+    todos: Vec<TodoItem>,
     /// Open permission requests with their calls.
     asked: Vec<(QuestionId, CallId)>,
     /// Start time of the run, counted from the start of the UI; `None` if no run is active.

@@ -772,7 +772,7 @@ const TOOL_NAMES: [(&str, &[&str], &str); 17] = [
     ("src/permission/agents.rs", &["read_file"], "reads of references follow its rules"),
     (
         "src/agents/lib.rs",
-        &["read_file", "grep", "glob", "list_dir"],
+        &["read_file", "grep", "glob", "list_dir", "todo_write"],
         "tools of built-in agents, as data",
     ),
     ("src/permission/rules.rs", &["bash"], "word of the rule language"),
@@ -797,6 +797,7 @@ const TOOL_NAMES: [(&str, &[&str], &str); 17] = [
             "multi_edit",
             "read_file",
             "skill",
+            "todo_write",
             "write_file",
         ],
         "counterparts of the tools of another program",

@@ -446,6 +446,9 @@ impl Pipeline {
     /// Records an event of the tool, after waiting for space in the outbox. If the journal cannot
     /// be written, the event is lost.
     async fn fact(&self, fact: Event) {
+        if let Event::TodosUpdated { todos } = &fact {
+            self.services.todos.set(&self.origin, todos);
+        }
         if self.services.transcript.room().await.is_ok() {
             self.services.transcript.note(Some(&self.origin), fact);
         }

@@ -362,3 +362,22 @@ fn output_of_others_is_not_erased() {
     ! local: attempt 1 failed (cut); again in 1.2 s
     ");
 }
+
+#[test]
+fn task_list_is_printed_escaped() {
+    use posse_actors::event::{TodoItem, TodoStatus};
+    let item = |content: &str, status| TodoItem { content: content.to_owned(), status };
+    let todos = vec![
+        item("read\u{1b}[2J it", TodoStatus::Completed),
+        item("change it", TodoStatus::InProgress),
+        item("test it", TodoStatus::Pending),
+        item("ask", TodoStatus::Cancelled),
+    ];
+    let shown = ProgressPrinter::new(false, false).show(&Event::TodosUpdated { todos });
+    insta::assert_snapshot!(shown, @r"
+      [x] read\u{1b}[2J it
+      [>] change it
+      [ ] test it
+      [-] ask
+    ");
+}

@@ -278,3 +278,26 @@ fn progress_of_a_checkpoint_is_shown_until_it_is_stored() {
     stage.happens(Event::CheckpointProgress { files: 1200, total: 1200 });
     assert!(!stage.screen(80, 24).contains("files are stored"));
 }
+
+#[test]
+fn task_list_is_shown_with_its_call_and_as_progress_of_the_run() {
+    use posse_actors::event::{TodoItem, TodoStatus};
+    let item = |content: &str, status| TodoItem { content: content.to_owned(), status };
+    let todos = vec![
+        item("read\u{1b}[2J it", TodoStatus::Completed),
+        item("change it", TodoStatus::InProgress),
+        item("test it", TodoStatus::Pending),
+    ];
+    let mut stage = TestScreen::with_task();
+    stage.happens(Event::TodosUpdated { todos: todos.clone() });
+    let summary = "task list: 1 of 3 tasks done; in progress: change it";
+    stage.calls("c1", summary, "stored", json!({ "todos": todos }));
+    let screen = stage.screen(80, 24);
+    let list = "• task list: 1 of 3 tasks done; in progress: change it\n  [x] read\\u{1b}[2J it\n  \
+                [>] change it\n  [ ] test it\n";
+    assert!(screen.contains(list), "{screen}");
+    assert!(screen.contains("\n  1 of 3 tasks done; in progress: change it\n"), "{screen}");
+    let done = vec![item("read it", TodoStatus::Completed)];
+    stage.happens(Event::TodosUpdated { todos: done });
+    assert!(!stage.screen(80, 24).contains("1 of 1"), "nothing is left to do");
+}
