@@ -12,6 +12,7 @@ mod permission_mode;
 mod record;
 mod started_call;
 mod todo;
+mod user_request;
 mod words;
 
 use std::sync::Arc;
@@ -38,6 +39,10 @@ pub use permission_mode::PermissionMode;
 pub use record::{Durability, Record, RecordId, StoredRecord};
 pub use started_call::StartedCall;
 pub use todo::{TodoItem, TodoStatus, todo_progress};
+pub use user_request::{
+    PLAN_CHARS_MAX, PLAN_MODES, QuestionAnswer, QuestionOption, REPLY_CHARS_MAX, UserQuestion,
+    UserReply, UserRequest,
+};
 pub use words::{
     CompactionCause, DecisionSource, SandboxTier, SessionEndReason, TargetType, ToolFailureClass,
 };
@@ -764,8 +769,8 @@ pub enum Event {
         duration_ms: u64,
     },
 
-    /// A permission request was opened. Repeated with the same id when the call asks again after a
-    /// crash or a resume.
+    /// A permission request was opened, or the model asks the user something. Repeated with the same
+    /// id when the call asks again after a crash or a resume.
     #[serde(rename = "permission.requested")]
     PermissionRequested {
         /// Id of the request; an answer must name it.
@@ -783,8 +788,10 @@ pub enum Event {
         detail: String,
         /// Reason of the request.
         reason: String,
-        /// Scopes that an answer may have.
+        /// Scopes that an answer may have; empty for a request of the model.
         scopes: Vec<Scope>,
+        /// Questions or plan of the model. `None`: the request is about permission for the call.
+        user_request: Option<Box<UserRequest>>,
         /// Hash of the effect in question.
         digest: String,
         /// Working directory of the call; empty in older journals.
@@ -795,7 +802,8 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "String::is_empty")]
         binding: String,
     },
-    /// A permission request was answered: the call is allowed.
+    /// A permission request was answered: the call is allowed. Or the user replied to a request of the
+    /// model.
     #[serde(rename = "permission.granted")]
     PermissionGranted {
         /// Id of the request.
@@ -806,6 +814,8 @@ pub enum Event {
         scope: Scope,
         /// Grant that the answer creates; `None` if the answer covers only this call.
         grant: Option<Grant>,
+        /// Reply to questions or a plan of the model; `None` for a permission.
+        reply: Option<Box<UserReply>>,
         /// True if the grant covers only a part of the call. The other parts are asked about next,
         /// and the call is not allowed yet.
         #[serde(default, skip_serializing_if = "is_zero")]
@@ -821,7 +831,8 @@ pub enum Event {
         answered_by: Option<String>,
     },
     /// A permission request was denied: by the answer of a person, by the policy after another
-    /// answer, because no person could be asked, or because too many requests were open.
+    /// answer, because no person could be asked, or because too many requests were open. Or a request
+    /// of the model was refused, or not answered in time.
     #[serde(rename = "permission.denied")]
     PermissionDenied {
         /// Id of the request.
@@ -833,6 +844,9 @@ pub enum Event {
         /// The tool whose call, or the agent whose start, is in question.
         #[serde(flatten)]
         target: PermissionTarget,
+        /// True if a request of the model was refused or not answered; false for a permission.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        user_request: bool,
         /// Rule that would allow the call if the user configured it, as JSON text; `None` if there
         /// is no such rule.
         rule: Option<String>,

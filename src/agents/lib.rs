@@ -46,8 +46,9 @@ pub use uses::{AgentUse, AgentUses, UseSettings, UsedAgent};
 /// Tools of the built-in read-only agents.
 const LOOKING: [&str; 4] = ["read_file", "grep", "glob", "list_dir"];
 
-/// Further tools of the built-in agent `plan`.
-const PLANNING: [&str; 1] = ["todo_write"];
+/// Further tools of the built-in agent `plan`. It may only read in every mode, so its plan is its
+/// answer and ends no mode.
+const PLANNING: [&str; 2] = ["ask_user", "todo_write"];
 
 /// An agent: purpose, visible tools, authority, and instructions.
 #[derive(Debug, Clone, Default, PartialEq)]

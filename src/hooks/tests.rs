@@ -195,6 +195,7 @@ fn secrets_in_tool_results_are_masked() {
             post_call: posse_actors::ports::PostCallSink::new(drop),
             output_bytes_max: 1000,
             room_bytes: usize::MAX,
+            answer: None,
         };
         tool.run(permitted, context).await
     });

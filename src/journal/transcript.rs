@@ -157,6 +157,9 @@ fn describe_question(event: &Event) -> Option<Line> {
         Event::PermissionRequested { summary, reason, .. } => {
             (Tone::Said, "asked", format!("{} ({})", printable(summary), printable(reason)))
         }
+        Event::PermissionGranted { by, reply: Some(_), .. } => {
+            (Tone::Done, "answered", format!("by {by}"))
+        }
         Event::PermissionGranted { by, scope, grant, .. } => {
             let scope = serde_json::to_value(scope).ok()?;
             let covers =

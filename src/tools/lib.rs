@@ -13,6 +13,8 @@ pub mod bash;
 pub mod glob;
 pub mod grep;
 
+pub mod ask_user;
+pub mod present_plan;
 pub mod todo_write;
 
 pub mod agent_diff;
@@ -217,6 +219,8 @@ pub fn builtin(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Toolbox {
         glob::tool(Arc::clone(&env)),
         bash::tool(env, sandbox),
         // Tools for the user.
+        ask_user::tool(),
+        present_plan::tool(),
         todo_write::tool(),
     ];
     let mut toolbox = Toolbox::default();

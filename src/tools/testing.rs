@@ -108,6 +108,7 @@ impl ToolFixture {
             post_call: PostCallSink::new(drop),
             output_bytes_max: 32 << 10,
             room_bytes: usize::MAX,
+            answer: None,
         };
         let permitted = permit_for_test(call, prepared, confinement);
         block_on(self.tools.get(tool).unwrap().run(permitted, run))

@@ -40,6 +40,7 @@ use crate::sandbox::{GitReferences, Sandbox};
 use crate::stored_output;
 use crate::tool_counter;
 use crate::tools;
+use crate::tools::present_plan;
 use crate::tools::workspace::Workspace;
 use crate::tools::worktree::Worktrees;
 use crate::tools::{CommandReader, ToolEnvironment};
@@ -181,7 +182,8 @@ pub(crate) fn assemble_in(
     };
     let session = SessionSettings {
         posse: env!("CARGO_PKG_VERSION").to_owned(),
-        system_prompt: prompts.of(agent, &roster, settings.multi_agent, Some((None, &shown))),
+        system_prompt: prompts.of(agent, &roster, settings.multi_agent, Some((None, &shown)))
+            + present_plan::note(mode, &shown),
         tools: names,
         options: RequestOptions {
             stream: settings.streaming,

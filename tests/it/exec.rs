@@ -471,6 +471,7 @@ mod tool {
                 post_call: PostCallSink::new(drop),
                 output_bytes_max: 32 << 10,
                 room_bytes: usize::MAX,
+                answer: None,
             };
             Shell { folder, env, output, facts, context }
         }

@@ -382,9 +382,9 @@ fn summary_lists_the_current_tasks_and_not_those_of_an_earlier_summary() {
         summary_tokens: 10,
         ..goal(10, 1)
     };
-    let summary = |history: &[Arc<Message>]| match &*history[0] {
-        Message::User { content } => text_of(content),
-        other => panic!("{other:?}"),
+    let summary = |history: &[Arc<Message>]| {
+        let Message::User { content } = &*history[0] else { panic!("{history:?}") };
+        text_of(content)
     };
     let first = compact(&conversation(), &todos(&["1. in progress: a", "2. pending: b"])).unwrap();
     let text = summary(&first.history);

@@ -102,6 +102,7 @@ fn failed(id: &str, words: &str) -> Event {
 
 fn asked(id: &str, call: &str) -> Event {
     Event::PermissionRequested {
+        user_request: None,
         target: PermissionTarget::default(),
         request_id: QuestionId::new(id),
         call_id: CallId::new(call),
@@ -120,6 +121,7 @@ fn granted(id: &str, scope: Scope) -> Event {
     let target = "src".to_owned();
     let grant = Grant { operation: "write".to_owned(), target, scope };
     Event::PermissionGranted {
+        reply: None,
         target: PermissionTarget::default(),
         request_id: QuestionId::new(id),
         by: crate::event::DecisionSource::User,

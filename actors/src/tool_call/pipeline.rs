@@ -13,6 +13,7 @@ use crate::conversation::{ContentPart, ToolCall, cap_parts};
 use crate::delegation;
 use crate::event::{
     Durability, Event, Grant, HookEvent, Origin, SandboxTier, StartedCall, ToolFailureClass,
+    UserRequest,
 };
 use crate::hook_events::HookOutcome;
 use crate::permission_coordinator::{
@@ -21,7 +22,7 @@ use crate::permission_coordinator::{
 use crate::ports::{
     Action, CallContext, Confinement, HookPayload, HookedCall, OutputDelta, PermissionQuestion,
     PermittedCall, Prepared, Review, RunContext, SideEffect, Situation, Tool, ToolError,
-    ToolOutput, Verdict, review,
+    ToolOutput, UserAnswer, Verdict, review,
 };
 use crate::tool_call::arguments::{Arguments, validate};
 use crate::tool_call::open_question::CallQuestion;
@@ -71,6 +72,34 @@ struct Accepted {
     notes: Vec<String>,
 }
 
+/// Request of a permitted call to the user.
+struct CallUserRequest {
+    request: UserRequest,
+    action: Action,
+    question: PermissionQuestion,
+}
+
+impl CallUserRequest {
+    /// The request of a call of `tool`; `None` if it asks nothing.
+    fn of(
+        tool: &dyn Tool,
+        permitted: &PermittedCall,
+        accepted: &Accepted,
+    ) -> Option<CallUserRequest> {
+        let request = tool.user_request(&accepted.value)?;
+        let question = PermissionQuestion {
+            reason: "the model asks".to_owned(),
+            scopes: Vec::new(),
+            grant: None,
+            grants_part: false,
+            yes_covers: false,
+            rule: None,
+            confinement: permitted.confinement().clone(),
+        };
+        Some(CallUserRequest { request, action: permitted.action().clone(), question })
+    }
+}
+
 impl Pipeline {
     pub(crate) async fn run(self) -> CallEnd {
         if self.attached {
@@ -83,6 +112,14 @@ impl Pipeline {
     async fn carry_out(&self) -> Result<CallEnd, Refusal> {
         self.services.checkpoints.expect_effects(&self.services.transcript);
         let permitted = self.permit().await;
+        let request = permitted.as_ref().ok();
+        let request = request.and_then(|(tool, permitted, accepted)| {
+            Some((Arc::clone(tool), CallUserRequest::of(&**tool, permitted, accepted)?))
+        });
+        let answer = match request {
+            Some((tool, request)) => Some(self.ask_user(&*tool, request).await),
+            None => None,
+        };
         // Before the intent: a request that is still open now is obsolete.
         self.asked.withdraw();
         let (tool, permitted, accepted) = permitted?;
@@ -92,7 +129,7 @@ impl Pipeline {
         }
         let intent = self.intent(effect, &permitted, accepted.coerced);
         self.intend(effect, intent, permitted.action().summary.clone()).await?;
-        let (mut output, elapsed) = self.perform(&*tool, permitted).await;
+        let (mut output, elapsed) = self.perform(&*tool, permitted, answer).await;
         // The model is informed about changed arguments.
         let notes = accepted.notes.into_iter().chain(self.note.clone());
         output.content.extend(notes.map(ContentPart::text));
@@ -302,6 +339,37 @@ impl Pipeline {
         action: Action,
         question: PermissionQuestion,
     ) -> Result<Option<Binding>, Refusal> {
+        match self.ask(tool, action, question, None).await {
+            Some(ApprovalResult::Allowed(binding)) => Ok(Some(binding)),
+            Some(ApprovalResult::Covered) => Ok(None),
+            Some(ApprovalResult::Denied { reason }) => Err(denied(&reason, None)),
+            Some(ApprovalResult::Answered(_)) | None => {
+                Err(denied("the part that asks the user has stopped", None))
+            }
+        }
+    }
+
+    /// Asks the user what a permitted call wants to know, and waits for the answer.
+    async fn ask_user(&self, tool: &dyn Tool, asked: CallUserRequest) -> UserAnswer {
+        let CallUserRequest { request, action, question } = asked;
+        match self.ask(tool, action, question, Some(request)).await {
+            Some(ApprovalResult::Answered(answer)) => answer,
+            Some(ApprovalResult::Denied { reason }) => UserAnswer::Unavailable(reason),
+            Some(ApprovalResult::Allowed(_) | ApprovalResult::Covered) | None => {
+                UserAnswer::Unavailable("the part that asks the user has stopped".to_owned())
+            }
+        }
+    }
+
+    /// Opens a permission request, or a request of the model, and waits for the answer. `None` if
+    /// the part that asks has stopped.
+    async fn ask(
+        &self,
+        tool: &dyn Tool,
+        action: Action,
+        question: PermissionQuestion,
+        user_request: Option<UserRequest>,
+    ) -> Option<ApprovalResult> {
         let before = self.asked.take();
         let id = before.clone().unwrap_or_else(|| self.services.ids.question());
         let asker = ApprovalGuard::new(id.clone(), self.services.permissions.clone());
@@ -321,20 +389,17 @@ impl Pipeline {
                 action: action.clone(),
                 annotations: tool.spec().annotations.clone(),
                 question: question.clone(),
+                user_request: user_request.clone(),
                 policy: Arc::clone(&self.services.policy),
                 cwd: self.services.cwd.clone(),
                 asker: asker.watch(),
+                timer: None,
                 reply,
             }))
         };
         let answer = self.services.permissions.call_until_answered(ask).await;
         asker.answered();
-        match answer {
-            Some(ApprovalResult::Allowed(binding)) => Ok(Some(binding)),
-            Some(ApprovalResult::Covered) => Ok(None),
-            Some(ApprovalResult::Denied { reason }) => Err(denied(&reason, None)),
-            None => Err(denied("the part that asks the user has stopped", None)),
-        }
+        answer
     }
 
     /// True if the call runs a command that cannot change a file, because its sandbox has no
@@ -393,7 +458,12 @@ impl Pipeline {
         Ok(())
     }
 
-    async fn perform(&self, tool: &dyn Tool, permitted: PermittedCall) -> (ToolOutput, Duration) {
+    async fn perform(
+        &self,
+        tool: &dyn Tool,
+        permitted: PermittedCall,
+        answer: Option<UserAnswer>,
+    ) -> (ToolOutput, Duration) {
         let start = self.services.clock.monotonic();
         let (output_tx, mut output_rx) = mpsc::channel(OUTPUT_IN_FLIGHT);
         let (facts_tx, mut facts_rx) = mpsc::channel(OUTPUT_IN_FLIGHT);
@@ -404,6 +474,7 @@ impl Pipeline {
             post_call: self.services.notices.post_call(&self.services.transcript, &self.origin),
             output_bytes_max: self.services.limits.output_bytes_max.min(self.room_bytes),
             room_bytes: self.room_bytes,
+            answer,
         };
         let mut run = tool.run(permitted, context);
         let mut output = loop {

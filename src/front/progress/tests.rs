@@ -80,6 +80,7 @@ fn change_shows_the_start_of_its_diff() {
 fn diff_of_a_permission_request_is_not_repeated() {
     let id = QuestionId::new("q1");
     let asked = Event::PermissionRequested {
+        user_request: None,
         target: posse_actors::event::PermissionTarget::default(),
         request_id: id.clone(),
         call_id: CallId::new("c1"),
@@ -93,6 +94,7 @@ fn diff_of_a_permission_request_is_not_repeated() {
         binding: String::new(),
     };
     let granted = |by: &str| Event::PermissionGranted {
+        reply: None,
         target: posse_actors::event::PermissionTarget::default(),
         request_id: id.clone(),
         by: by.to_owned().into(),

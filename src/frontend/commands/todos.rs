@@ -1,5 +1,7 @@
 //! `/todos`: the task list of the model.
 
+use std::fmt::Write as _;
+
 use posse_actors::event::{Event, TodoItem, todo_progress};
 use posse_actors::root_session::SessionHandle;
 use posse_base::failure::printable;
@@ -34,7 +36,8 @@ async fn list(session: &SessionHandle) -> String {
     }
     let mut text = printable(&todo_progress(&last)) + "\n";
     for item in &last {
-        text += &format!("  {}\n", printable(&item.line()));
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  {}", printable(&item.line()));
     }
     text + rest
 }

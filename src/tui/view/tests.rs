@@ -155,6 +155,7 @@ fn waiting_calls_show_the_reason_without_a_spinner() {
     assert!(screen.contains("· bash touch b · waiting for earlier calls"), "{screen}");
     assert!(!screen.contains("20 s"), "{screen}");
     stage.happens(Event::PermissionDenied {
+        user_request: false,
         target: PermissionTarget::default(),
         request_id: QuestionId::new("q1"),
         by: posse_actors::event::DecisionSource::User,
@@ -181,6 +182,7 @@ fn grants_appear_in_the_transcript() {
     for scope in [Scope::Session, Scope::Project, Scope::Global] {
         let grant = Grant { operation: operation.clone(), target: target.clone(), scope };
         stage.happens(Event::PermissionGranted {
+            reply: None,
             target: PermissionTarget::default(),
             request_id: QuestionId::new("q1"),
             by: posse_actors::event::DecisionSource::User,

@@ -145,6 +145,10 @@ impl ToolCallView {
             (self.output, self.above) =
                 last_lines(&text_of(content), if own { OWN_LINES_MAX } else { OUTPUT_LINES_MAX });
         }
+        if metadata.get("answers").is_some() {
+            self.ended = Some("answered".to_owned());
+            (self.output, self.above) = last_lines(&text_of(content), OWN_LINES_MAX);
+        }
         self.todos = serde_json::from_value(metadata["todos"].clone()).unwrap_or_default();
         self.diff = metadata["diff"].as_str().filter(|diff| !diff.is_empty()).map(str::to_owned);
     }
