@@ -348,12 +348,12 @@ impl SummaryLines {
     }
 
     /// The lines of the summary as text. Lines are dropped until they fit into `bytes_max`: the
-    /// least important label first, and within a label the oldest first. Standing instructions and
-    /// lines about background work are never dropped, so the text may be longer.
+    /// least important label first, and within a label the oldest first. Standing instructions,
+    /// lines about background work and tasks are never dropped, so the text may be longer.
     fn text(self, bytes_max: usize) -> String {
         let mut lines = self.all;
         let mut bytes: usize = lines.iter().flatten().map(SummaryLine::bytes).sum();
-        for (label, _) in LABELS.iter().rev().take_while(|(label, _)| *label > Label::Beside) {
+        for (label, _) in LABELS.iter().rev().take_while(|(label, _)| *label > Label::Todo) {
             for line in &mut lines {
                 if bytes <= bytes_max {
                     break;

@@ -295,7 +295,7 @@ fn task_list_is_shown_with_its_call_and_as_progress_of_the_run() {
     let summary = "task list: 1 of 3 tasks done; in progress: change it";
     stage.calls("c1", summary, "stored", json!({ "todos": todos }));
     let screen = stage.screen(80, 24);
-    let list = "• task list: 1 of 3 tasks done; in progress: change it\n  [x] read\\u{1b}[2J it\n  \
+    let list = "• task list: 1 of 3 tasks done; in progress: change it\n  [x] read it\n  \
                 [>] change it\n  [ ] test it\n";
     assert!(screen.contains(list), "{screen}");
     assert!(screen.contains("\n  1 of 3 tasks done; in progress: change it\n"), "{screen}");
