@@ -95,8 +95,8 @@ async fn run(_: Arc<()>, (): (), context: RunContext) -> RunResult {
         Some(UserAnswer::Refused(words)) => {
             let words = words.map(|words| format!(" The user said: {words}"));
             let text = format!(
-                "The user did not accept the plan.{} Change nothing. Improve the plan and present \
-                 it again, or end with your answer.",
+                "The user did not accept the plan. Change nothing. Improve the plan and present it \
+                 again, or end with your answer.{}",
                 words.unwrap_or_default()
             );
             (text, json!({ "accepted": false }))

@@ -328,3 +328,37 @@ fn attached_front_ends_answer_a_question_and_a_plan() {
     assert_eq!(owner.end(), Some(0));
     machine.verify();
 }
+
+#[test]
+fn question_of_a_subagent_names_it_and_only_the_main_agent_presents_plans() {
+    let delegates = calls(&[("delegate_agent", json!({"agent": "worker", "task": "store it"}))]);
+    let server =
+        ModelServer::start(vec![delegates, asks(), presents(), says("Asked."), says("Done.")]);
+    let more = json!({"agentMode": "multi-agent"});
+    let machine = Machine::configured(&server, &more, &json!({}));
+    let formats = ["run", "--input-format", "stream-json", "--output-format", "stream-json"];
+    let mut command = machine.command(&[&formats[..], &["store it"]].concat());
+    command.stdin(Stdio::piped());
+    let mut running = RunningPosse::start(command);
+    let mut stdin = running.take_stdin();
+    let mut send = |instruction: Value| writeln!(stdin, "{instruction}").unwrap();
+    let asked = running.wait_for("permission.requested");
+    let id = &asked["requestId"];
+    send(json!({"type": "permission.answer", "requestId": id, "decision": "allow"}));
+    let asked = running.wait_for("permission.requested");
+    assert_eq!((&asked["agentPath"], &asked["tool"]), (&json!("build/worker"), &json!("ask_user")));
+    let id = &asked["requestId"];
+    send(json!({"type": "question.answer", "requestId": id, "answers": [{"text": "neither"}]}));
+    drop(stdin);
+    running.end().assert_code(0);
+    let requests = server.requests();
+    let offers = |nth: usize, tool: &str| {
+        let tools = requests[nth]["tools"].as_array().unwrap();
+        tools.iter().any(|one| one["function"]["name"] == tool)
+    };
+    assert!(offers(0, "present_plan") && offers(1, "ask_user") && !offers(1, "present_plan"));
+    let seen = requests[3]["messages"].to_string();
+    assert!(seen.contains("Which store? -> neither"), "{seen}");
+    assert!(seen.contains(r#"Unknown tool: \"present_plan\""#), "{seen}");
+    machine.verify();
+}
