@@ -379,12 +379,12 @@ mod tests {
         };
         let text = shown(|out| agents(&all, &tools, "build", serving, false, out));
         insta::assert_snapshot!(text, @r"
-        AGENT            SOURCE   MODE      PROVIDER              THINKS  COST      MAY                TOOLS                            WHAT IT IS FOR
-        build (default)  builtin  primary   the session's         -       -         read, change, run  *                                Does coding tasks: reads, changes files, runs commands
-        plan             builtin  primary   the session's         -       -         read               read_file, grep, glob, list_dir  Reads and plans; changes nothing
-        explore          builtin  subagent  the session's: small  low     cheap     read               read_file, grep, glob, list_dir  Finds things out in the repository and reports them with their places
-        reviewer         builtin  subagent  the session's         -       cheap     read               read_file, grep, glob, list_dir  Looks for what is wrong in code, and reports it with its places
-        worker           builtin  subagent  the session's         -       standard  read, change, run  *                                Does one bounded change: reads, changes files, runs commands
+        AGENT            SOURCE   MODE      PROVIDER              THINKS  COST      MAY                TOOLS                                                  WHAT IT IS FOR
+        build (default)  builtin  primary   the session's         -       -         read, change, run  *                                                      Does coding tasks: reads, changes files, runs commands
+        plan             builtin  primary   the session's         -       -         read               read_file, grep, glob, list_dir, ask_user, todo_write  Reads and plans; changes nothing
+        explore          builtin  subagent  the session's: small  low     cheap     read               read_file, grep, glob, list_dir                        Finds things out in the repository and reports them with their places
+        reviewer         builtin  subagent  the session's         -       cheap     read               read_file, grep, glob, list_dir                        Looks for what is wrong in code, and reports it with its places
+        worker           builtin  subagent  the session's         -       standard  read, change, run  *                                                      Does one bounded change: reads, changes files, runs commands
         ");
         let json: Value =
             serde_json::from_str(&shown(|out| agents(&all, &tools, "plan", serving, true, out)))

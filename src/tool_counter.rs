@@ -66,7 +66,7 @@ mod tests {
     use std::sync::Mutex;
 
     use posse_actors::conversation::InvocationId;
-    use posse_actors::event::Origin;
+    use posse_actors::event::{Origin, UserRequest};
     use posse_actors::ports::{
         Access, BackgroundScope, CallContext, PermittedCall, Prepared, RunContext, SideEffect,
         TokenCount, Tool, ToolAnnotations, ToolError, ToolOutput, ToolSpec, Toolbox,
@@ -106,6 +106,11 @@ mod tests {
 
         fn run(&self, _: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
             unreachable!("the probe permits no call")
+        }
+
+        fn user_request(&self, _: &Value) -> Option<UserRequest> {
+            note(&self.1, "user_request");
+            Some(UserRequest::Plan { plan: String::new(), modes: Vec::new() })
         }
 
         fn denial_advice(&self) -> Option<&str> {
@@ -162,9 +167,16 @@ mod tests {
         };
         assert_eq!(tool.background_work(&origin), ["a job"]);
         assert_eq!(tool.denial_advice(), Some("advice"));
+        assert!(tool.user_request(&json!({})).is_some());
         tool.history_shortened();
         drop(tool.stop_background(&BackgroundScope::Session));
-        let methods = ["background_work", "if_denied", "history_shortened", "stop_background"];
+        let methods = [
+            "background_work",
+            "if_denied",
+            "user_request",
+            "history_shortened",
+            "stop_background",
+        ];
         assert_eq!(*reached.lock().unwrap(), methods);
     }
 

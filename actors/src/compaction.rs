@@ -31,8 +31,8 @@ pub struct CompactionGoal {
     /// Number of latest model replies that stay unchanged, with the results of their calls; at
     /// least one.
     pub turns_kept: usize,
-    /// Approximate maximum size of the summary in tokens; standing instructions and lines about
-    /// background work are kept beyond it.
+    /// Approximate maximum size of the summary in tokens; standing instructions, the task
+    /// list and lines about background work are kept beyond it.
     pub summary_tokens: u64,
     /// Topic that the user wants to keep: the summary contains it, and sentences of the removed
     /// turns with its words. `None`: no topic.
@@ -45,6 +45,8 @@ pub struct CompactionGoal {
     pub clip_latest: Option<u64>,
     /// Lines about running background work, which the summary lists.
     pub beside: Vec<String>,
+    /// Task list of the agent, one line for each task, which the summary repeats.
+    pub todos: Vec<String>,
     /// Tools that read and change files, by which outdated contents of files are found.
     pub files: FileTools,
     /// True if the first message is the task of the whole conversation and must stay.

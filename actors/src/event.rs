@@ -11,6 +11,8 @@ mod payload;
 mod permission_mode;
 mod record;
 mod started_call;
+mod todo;
+mod user_request;
 mod words;
 
 use std::sync::Arc;
@@ -36,6 +38,11 @@ pub use payload::{
 pub use permission_mode::PermissionMode;
 pub use record::{Durability, Record, RecordId, StoredRecord};
 pub use started_call::StartedCall;
+pub use todo::{TodoItem, TodoStatus, todo_progress};
+pub use user_request::{
+    PLAN_CHARS_MAX, PLAN_MODES, QuestionAnswer, QuestionOption, REPLY_CHARS_MAX, UserQuestion,
+    UserReply, UserRequest,
+};
 pub use words::{
     CompactionCause, DecisionSource, SandboxTier, SessionEndReason, TargetType, ToolFailureClass,
 };
@@ -97,6 +104,9 @@ pub enum Event {
         /// Memory of the subagents of the original session.
         #[serde(default, skip_serializing_if = "Memories::is_empty")]
         memories: Memories,
+        /// Task list of the main agent of the original session.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        todos: Vec<TodoItem>,
     },
     /// A stored session was resumed.
     #[serde(rename = "session.resumed")]
@@ -658,6 +668,13 @@ pub enum Event {
         /// Description and start time of the call. `None` in older journals.
         begun: Option<StartedCall>,
     },
+    /// An agent has written its task list, which replaces its earlier one. The agent is that of the
+    /// record.
+    #[serde(rename = "todo.updated")]
+    TodosUpdated {
+        /// The complete list; empty if the agent has cleared it.
+        todos: Vec<TodoItem>,
+    },
     /// The sandbox confined the process of a call, as reported by the operating system.
     #[serde(rename = "sandbox.enforced")]
     SandboxEnforced {
@@ -772,8 +789,8 @@ pub enum Event {
         duration_ms: u64,
     },
 
-    /// A permission request was opened. Repeated with the same id when the call asks again after a
-    /// crash or a resume.
+    /// A permission request was opened, or the model asks the user something. Repeated with the same
+    /// id when the call asks again after a crash or a resume.
     #[serde(rename = "permission.requested")]
     PermissionRequested {
         /// Id of the request; an answer must name it.
@@ -791,8 +808,10 @@ pub enum Event {
         detail: String,
         /// Reason of the request.
         reason: String,
-        /// Scopes that an answer may have.
+        /// Scopes that an answer may have; empty for a request of the model.
         scopes: Vec<Scope>,
+        /// Questions or plan of the model. `None`: the request is about permission for the call.
+        user_request: Option<Box<UserRequest>>,
         /// Hash of the effect in question.
         digest: String,
         /// Working directory of the call; empty in older journals.
@@ -803,7 +822,8 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "String::is_empty")]
         binding: String,
     },
-    /// A permission request was answered: the call is allowed.
+    /// A permission request was answered: the call is allowed. Or the user replied to a request of the
+    /// model.
     #[serde(rename = "permission.granted")]
     PermissionGranted {
         /// Id of the request.
@@ -814,6 +834,8 @@ pub enum Event {
         scope: Scope,
         /// Grant that the answer creates; `None` if the answer covers only this call.
         grant: Option<Grant>,
+        /// Reply to questions or a plan of the model; `None` for a permission.
+        reply: Option<Box<UserReply>>,
         /// True if the grant covers only a part of the call. The other parts are asked about next,
         /// and the call is not allowed yet.
         #[serde(default, skip_serializing_if = "is_zero")]
@@ -829,7 +851,8 @@ pub enum Event {
         answered_by: Option<String>,
     },
     /// A permission request was denied: by the answer of a person, by the policy after another
-    /// answer, because no person could be asked, or because too many requests were open.
+    /// answer, because no person could be asked, or because too many requests were open. Or a request
+    /// of the model was refused, or not answered in time.
     #[serde(rename = "permission.denied")]
     PermissionDenied {
         /// Id of the request.
@@ -841,6 +864,9 @@ pub enum Event {
         /// The tool whose call, or the agent whose start, is in question.
         #[serde(flatten)]
         target: PermissionTarget,
+        /// True if a request of the model was refused or not answered; false for a permission.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        user_request: bool,
         /// Rule that would allow the call if the user configured it, as JSON text; `None` if there
         /// is no such rule.
         rule: Option<String>,

@@ -233,6 +233,13 @@ impl<M: Message> SupervisedRef<M> {
 #[derive(Debug)]
 pub(crate) struct OwnedTask(AbortHandle);
 
+impl OwnedTask {
+    /// Runs `work` as an asynchronous task.
+    pub(crate) fn run(work: impl Future<Output = ()> + Send + 'static) -> OwnedTask {
+        OwnedTask(tokio::spawn(work).abort_handle())
+    }
+}
+
 impl Drop for OwnedTask {
     fn drop(&mut self) {
         self.0.abort();

@@ -1,5 +1,5 @@
 //! Permission coordinator: the only place where a person is asked. It keeps the queue of permission
-//! requests, each of which is answered once.
+//! requests, and of questions and plans of the model, each of which is answered once.
 //!
 //! A request is recorded before it is shown, and the answer of a person is on disk before it takes
 //! effect. The calling side creates the id of a request and repeats the request until it has an
@@ -9,8 +9,10 @@
 mod binding;
 mod grant_view;
 mod mode_view;
+mod user_requests;
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::{Arc, Weak};
 
 use ractor::{Actor, ActorRef, RpcReplyPort};
@@ -18,21 +20,22 @@ use ractor::{Actor, ActorRef, RpcReplyPort};
 use crate::conversation::{CallId, QuestionId};
 use crate::event::{
     DecisionSource, Durability, Event, Grant, Origin, PermissionMode, PermissionTarget,
-    SandboxTier, Scope, TargetType,
+    SandboxTier, Scope, TargetType, UserReply, UserRequest,
 };
-use crate::mailbox::{HandlerResult, Report, StartResult, SupervisedRef, answer};
+use crate::mailbox::{HandlerResult, OwnedTask, Report, StartResult, SupervisedRef, answer};
 use crate::ports::{
     Action, AnswerSource, Clock, NetworkAccess, Operation, PermissionQuestion, Policy, Situation,
-    ToolAnnotations, Verdict,
+    ToolAnnotations, UserAnswer, Verdict,
 };
 use crate::testing_seam::FailPoints;
-use crate::transcript_writer::Transcript;
+use crate::transcript_writer::{Transcript, Unrecorded};
 
 pub(crate) use binding::Binding;
 pub(crate) use grant_view::{GrantView, ShownQuestion};
 pub(crate) use mode_view::ModeView;
 
 use grant_view::QuestionEnd;
+use mode_view::ModeRequest;
 
 /// Reason of a withdrawal: the call of the request has ended.
 const GONE: &str = "the call that asked is gone";
@@ -58,16 +61,18 @@ pub(crate) struct Args {
     pub(crate) fail: FailPoints,
 }
 
-/// Subject of a permission request.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Subject of a request in the queue.
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum RequestKind {
     /// The call itself, which has not started.
     Call,
     /// A connection of the running call's processes to this target.
     Connection(String),
+    /// Questions or plan of the model; they need no permission.
+    OfModel(UserRequest),
 }
 
-/// Permission request of a call that waits for the answer.
+/// Permission request of a call that waits for the answer, or request of the model to the user.
 pub(crate) struct ApprovalRequest {
     pub(crate) id: QuestionId,
     pub(crate) kind: RequestKind,
@@ -83,10 +88,20 @@ pub(crate) struct ApprovalRequest {
     /// Weak reference to the token of the call's [`ApprovalGuard`]; it is dead when the call no
     /// longer waits for the answer.
     pub(crate) asker: Weak<()>,
+    /// Timer of the answer, which the coordinator sets.
+    pub(crate) timer: Option<OwnedTask>,
     pub(crate) reply: Report<ApprovalResult>,
 }
 
 impl ApprovalRequest {
+    /// Questions or plan of the model. `None` if permission is requested.
+    fn user_request(&self) -> Option<&UserRequest> {
+        match &self.kind {
+            RequestKind::OfModel(request) => Some(request),
+            RequestKind::Call | RequestKind::Connection(_) => None,
+        }
+    }
+
     /// Binding of an answer to this request.
     fn binding(&self) -> Binding {
         Binding::of(&self.call_id, &self.action.digest, &self.cwd, &self.origin)
@@ -135,6 +150,8 @@ pub(crate) enum ApprovalResult {
     Denied {
         reason: String,
     },
+    /// A request of the model has ended.
+    Answered(UserAnswer),
 }
 
 /// Decision of a person about a permission request.
@@ -147,6 +164,8 @@ pub enum HumanDecision {
         /// Reason for the model; `None`: a default text.
         reason: Option<String>,
     },
+    /// Reply to questions or a plan of the model.
+    Reply(UserReply),
 }
 
 /// A change of the permission mode that has taken effect.
@@ -194,6 +213,9 @@ pub enum AnswerError {
     /// The request does not offer the scope of the answer.
     #[error("the question cannot be answered for the scope `{0:?}`")]
     ScopeNotOffered(Scope),
+    /// The answer does not fit the request. The text names the place and the fix.
+    #[error("the answer does not fit: {0}")]
+    Invalid(String),
     /// The answer could not be recorded, so it has no effect.
     #[error("the answer could not be recorded, and does not count: {0}")]
     Unrecorded(String),
@@ -217,6 +239,8 @@ pub(crate) enum Msg {
     /// Change the permission mode for a person. The second field is the name of the attached front
     /// end; `None` for the front end that owns the session.
     SetMode(PermissionMode, Option<String>, RpcReplyPort<Result<ModeChange, ModeError>>),
+    /// The time for the answer to a request of the model has passed.
+    Expire(QuestionId),
     /// Withdraw the request: its call is gone.
     Withdraw(QuestionId),
     /// An answer or a change of the mode has taken effect, or could not be recorded. True if it may
@@ -258,6 +282,7 @@ impl Actor for PermissionCoordinator {
             Msg::Ask(ask) => state.ask(*ask),
             Msg::Answer(id, decision, by, told) => state.answer(&id, decision, by, told),
             Msg::SetMode(mode, by, told) => state.set_mode(mode, by, told),
+            Msg::Expire(id) => state.expire(&id),
             Msg::Withdraw(id) => state.withdraw(&id),
             Msg::Settled(granted) => {
                 state.settling = state.settling.saturating_sub(1);
@@ -312,10 +337,14 @@ impl State {
                 ask.reply.send(ApprovalResult::Allowed(binding));
             }
             AnswerSource::Human if self.open.len() < self.args.questions_max => {
+                ask.timer = self.timer(&ask);
                 self.open.push_back(ask);
             }
             AnswerSource::Human => {
                 self.deny(ask, DecisionSource::Nobody, "too many questions are open".to_owned());
+            }
+            AnswerSource::Yes | AnswerSource::Nobody if ask.user_request().is_some() => {
+                self.deny(ask, DecisionSource::Nobody, user_requests::NOBODY.to_owned());
             }
             AnswerSource::Yes | AnswerSource::Nobody => {
                 self.args.book.count_unanswered(ask.question.yes_covers);
@@ -340,18 +369,30 @@ impl State {
             HumanDecision::Allow(scope) => {
                 let grant = ask.question.grant.clone().filter(|_| scope > Scope::Once);
                 let grant = grant.map(|grant| Grant { scope, ..grant });
-                let event = granted(&ask, DecisionSource::User, by, scope, grant.clone());
+                let event = granted(&ask, DecisionSource::User, by.clone(), scope, grant.clone());
                 let allowed = if grants_part(&ask, grant.as_ref()) {
                     ApprovalResult::Covered
                 } else {
                     ApprovalResult::Allowed(ask.binding())
                 };
-                self.apply_answer(ask, event, allowed, grant, told);
+                self.apply_answer(ask, event, allowed, grant, (by, told));
+            }
+            HumanDecision::Reply(reply) => {
+                let event = user_requests::replied(&ask, by.clone(), reply.clone());
+                let answered = ApprovalResult::Answered(UserAnswer::Replied(reply));
+                self.apply_answer(ask, event, answered, None, (by, told));
+            }
+            HumanDecision::Deny { reason } if ask.user_request().is_some() => {
+                let why = reason.as_deref().unwrap_or(user_requests::REFUSED);
+                let event = denied(&ask, DecisionSource::User, by.clone(), why);
+                let refused = ApprovalResult::Answered(UserAnswer::Refused(reason));
+                self.apply_answer(ask, event, refused, None, (by, told));
             }
             HumanDecision::Deny { reason } => {
                 let reason = reason.unwrap_or_else(|| "the user said no".to_owned());
-                let event = denied(&ask, DecisionSource::User, by, &reason);
-                self.apply_answer(ask, event, ApprovalResult::Denied { reason }, None, told);
+                let event = denied(&ask, DecisionSource::User, by.clone(), &reason);
+                let denied = ApprovalResult::Denied { reason };
+                self.apply_answer(ask, event, denied, None, (by, told));
             }
         }
     }
@@ -371,11 +412,7 @@ impl State {
             self.withdraw(id);
             return Err(self.too_late(id));
         }
-        if let HumanDecision::Allow(scope) = *decision
-            && !self.open[at].question.scopes.contains(&scope)
-        {
-            return Err(AnswerError::ScopeNotOffered(scope));
-        }
+        self.open[at].accepts(decision)?;
         self.args.book.end(id, QuestionEnd::Answered(by.cloned()));
         self.open.remove(at).ok_or_else(|| AnswerError::NotPending(id.clone()))
     }
@@ -405,8 +442,8 @@ impl State {
         }
     }
 
-    /// Applies an answer once it is on disk: keeps the grant and replies to the call. If the answer
-    /// cannot be recorded, denies the call. This continues if the actor crashes, because the record
+    /// Applies an answer once it is on disk: keeps the grant, changes the mode for an accepted plan,
+    /// and replies to the call. If the answer cannot be recorded, denies the call. This continues if the actor crashes, because the record
     /// is already in the outbox.
     fn apply_answer(
         &mut self,
@@ -414,14 +451,19 @@ impl State {
         event: Event,
         verdict: ApprovalResult,
         grant: Option<Grant>,
-        told: AnswerReply,
+        (by, told): (Option<String>, AnswerReply),
     ) {
         self.settling += 1;
         let recorded = self.args.transcript.record(Some(&ask.origin), event, Durability::Synced);
+        let change = ask.accepted_mode(&verdict).and_then(|mode| self.record_mode(mode, by));
         let (book, line) = (self.args.book.clone(), self.args.line.clone());
         tokio::spawn(async move {
-            let granted = grant.is_some();
-            let settled = match recorded.await {
+            let granted = grant.is_some() || change.is_some();
+            let mut recorded = recorded.await;
+            if let Some(change) = change {
+                recorded = recorded.and(change.apply().await);
+            }
+            let settled = match recorded {
                 Ok(()) => {
                     if let Some(grant) = grant {
                         book.keep(grant, &ask.origin).await;
@@ -450,33 +492,33 @@ impl State {
         told: RpcReplyPort<Result<ModeChange, ModeError>>,
     ) {
         let restriction = self.args.policy.restriction(to, &self.args.tier);
-        let change = ModeChange { mode: to, is_same: false, restriction: restriction.clone() };
-        let Some(request) = self.args.mode.request(to) else {
+        let change = ModeChange { mode: to, is_same: false, restriction };
+        let Some(recording) = self.record_mode(to, by) else {
             return answer(told, Ok(ModeChange { is_same: true, ..change }));
         };
         self.settling += 1;
-        let event = Event::PermissionModeChanged {
-            mode: to,
-            from: request.from,
-            restriction,
-            changed_by: by,
-        };
-        let recorded = self.args.transcript.record(None, event, Durability::Synced);
-        let (mode, line) = (self.args.mode.clone(), self.args.line.clone());
+        let line = self.args.line.clone();
         tokio::spawn(async move {
-            let result = match recorded.await {
-                Ok(()) => {
-                    mode.recorded(request);
-                    Ok(change)
-                }
-                Err(unrecorded) => {
-                    mode.failed(request);
-                    Err(ModeError::Unrecorded(unrecorded.to_string()))
-                }
-            };
+            let applied = recording.apply().await;
+            let result = applied
+                .map(|()| change)
+                .map_err(|unrecorded| ModeError::Unrecorded(unrecorded.to_string()));
             line.tell(Msg::Settled(true));
             answer(told, result);
         });
+    }
+
+    /// Submits the record of a change to the mode `to`. `None` if that is the mode already.
+    fn record_mode(&self, to: PermissionMode, by: Option<String>) -> Option<ModeRecording> {
+        let request = self.args.mode.request(to)?;
+        let event = Event::PermissionModeChanged {
+            mode: to,
+            from: request.from,
+            restriction: self.args.policy.restriction(to, &self.args.tier),
+            changed_by: by,
+        };
+        let recorded = self.args.transcript.record(None, event, Durability::Synced);
+        Some(ModeRecording { mode: self.args.mode.clone(), request, recorded: Box::pin(recorded) })
     }
 
     fn deny(&self, ask: ApprovalRequest, by: DecisionSource, reason: String) {
@@ -517,6 +559,9 @@ impl State {
     /// Decision of the policy with the current grants and mode. `None` if there are no grants and
     /// the mode never changed, so that the decision cannot have changed.
     fn judge_again(&self, ask: &ApprovalRequest) -> Option<Verdict> {
+        if ask.user_request().is_some() {
+            return user_requests::judge(self.args.mode.current());
+        }
         let grants = self.args.book.grants();
         let situation = Situation {
             tool: &ask.annotations,
@@ -543,6 +588,26 @@ impl State {
         let (request_id, reason) = (id.clone(), reason.to_owned());
         let event = Event::PermissionWithdrawn { request_id, reason };
         self.args.transcript.note(Some(origin), event);
+    }
+}
+
+/// Change of the mode whose record was submitted.
+struct ModeRecording {
+    mode: ModeView,
+    request: ModeRequest,
+    recorded: Pin<Box<dyn Future<Output = Result<(), Unrecorded>> + Send>>,
+}
+
+impl ModeRecording {
+    /// Waits for the record, and changes the mode. If it cannot be recorded, only a stricter mode
+    /// applies.
+    async fn apply(self) -> Result<(), Unrecorded> {
+        let recorded = self.recorded.await;
+        match &recorded {
+            Ok(()) => self.mode.recorded(self.request),
+            Err(_) => self.mode.failed(self.request),
+        }
+        recorded
     }
 }
 
@@ -597,6 +662,7 @@ fn requested(ask: &ApprovalRequest, tier: &SandboxTier) -> Event {
         detail: ask.action.detail.clone(),
         reason: reason_of(ask, tier),
         scopes: ask.question.scopes.clone(),
+        user_request: ask.user_request().cloned().map(Box::new),
         digest: ask.action.digest.clone(),
         cwd: ask.cwd.clone(),
         binding: ask.binding().as_str().to_owned(),
@@ -616,6 +682,7 @@ fn granted(
         scope,
         grants_part: grants_part(ask, grant.as_ref()),
         grant,
+        reply: None,
         target: target(ask),
         binding: ask.binding().as_str().to_owned(),
         answered_by,
@@ -633,6 +700,7 @@ fn denied(
         by,
         reason: reason.to_owned(),
         target: target(ask),
+        user_request: ask.user_request().is_some(),
         rule: ask.question.rule.clone(),
         answered_by,
     }

@@ -49,7 +49,7 @@ pub use review::permit_for_test;
 pub(crate) use review::{ReadPermit, Review, review};
 pub use tool::{
     Access, BackgroundScope, CallContext, OutputDelta, PostCallMessage, PostCallSink, RunContext,
-    SideEffect, Tool, ToolAnnotations, ToolError, ToolOutput, ToolSpec, Toolbox,
+    SideEffect, Tool, ToolAnnotations, ToolError, ToolOutput, ToolSpec, Toolbox, UserAnswer,
 };
 
 /// Cause of an error from outside the kernel.

@@ -22,7 +22,7 @@ use crate::cost::Budget;
 use crate::delegation::{ActionLog, Forget};
 use crate::event::{
     Branch, Event, Grant, JobEnd, MessageKind, Origin, PermissionMode, PromptOverrides, RecordId,
-    ResumedConfig, SandboxTier, Scope, StartedCall, StoredRecord, TargetType,
+    ResumedConfig, SandboxTier, Scope, StartedCall, StoredRecord, TargetType, TodoItem,
 };
 use crate::ledger::{Accounts, LOST_REPLY};
 use crate::outcome::Memories;
@@ -102,6 +102,9 @@ pub struct Replayed {
     /// Empty in the fold of the main agent.
     #[serde(default, rename = "deeds")]
     pub actions: ActionLog,
+    /// Task list of the main agent, or of the folded invocation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub todos: Vec<TodoItem>,
     /// Title of the session; `None` if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
@@ -354,7 +357,7 @@ fn inherit(inherited: &mut Memories, event: &Event) {
 impl Replay {
     /// Version of the serialised state of a fold. It must change when the same records give another
     /// result.
-    pub const VERSION: u32 = 5;
+    pub const VERSION: u32 = 6;
 
     /// Creates an empty fold for `invocation`, or for the main agent if it is `None`.
     pub fn new(invocation: Option<InvocationId>) -> Replay {
@@ -407,6 +410,11 @@ impl Replay {
             }
             self.message(&record.event);
             self.call(&record.event, record.ts);
+            if let Event::TodosUpdated { todos } | Event::SessionForked { todos, .. } =
+                &record.event
+            {
+                self.replayed.todos.clone_from(todos);
+            }
             if self.invocation.is_some() {
                 self.replayed.actions.follow(&record.event);
             }

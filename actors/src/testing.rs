@@ -27,8 +27,8 @@ pub use clock::{ManualClock, TokioClock};
 pub use journal::MemoryStore;
 pub use model::{ModelStep, ScriptedModel};
 pub use tools::{
-    ChangingTool, EchoTool, GatedTool, GuardedTool, HangingTool, PanickingTool, RunCounter,
-    WritingTool,
+    AskingTool, ChangingTool, EchoTool, GatedTool, GuardedTool, HangingTool, PanickingTool,
+    RunCounter, WritingTool,
 };
 
 /// Context of the call `call` of a main agent with the name `agent`.

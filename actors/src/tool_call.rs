@@ -8,6 +8,7 @@ mod open_question;
 mod pipeline;
 mod post_call;
 mod services;
+mod todo_lists;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -27,6 +28,7 @@ use crate::ports::{HookPayload, ToolOutput};
 pub(crate) use checkpoints::Checkpoints;
 pub(crate) use post_call::Notices;
 pub(crate) use services::Services;
+pub(crate) use todo_lists::TodoLists;
 
 use open_question::CallQuestion;
 use pipeline::{CallEnd, Pipeline};

@@ -19,10 +19,12 @@ const DESCRIPTION_BYTES_MAX: usize = 900;
 const FIELDS_MAX: usize = 50;
 
 /// Tools of Claude Code and the tools of posse with the same authority.
-const TOOLS: [(&str, &[&str]); 13] = [
+const TOOLS: [(&str, &[&str]); 16] = [
+    ("AskUserQuestion", &["ask_user"]),
     ("Bash", &["bash"]),
     ("BashOutput", &["job_output"]),
     ("Edit", &["edit_file", "multi_edit"]),
+    ("ExitPlanMode", &["present_plan"]),
     ("Glob", &["glob"]),
     ("Grep", &["grep"]),
     ("KillBash", &["job_stop"]),
@@ -32,6 +34,7 @@ const TOOLS: [(&str, &[&str]); 13] = [
     ("Read", &["read_file"]),
     ("Skill", &["skill"]),
     ("TaskStop", &["job_stop"]),
+    ("TodoWrite", &["todo_write"]),
     ("Write", &["write_file"]),
 ];
 

@@ -46,6 +46,10 @@ pub use uses::{AgentUse, AgentUses, UseSettings, UsedAgent};
 /// Tools of the built-in read-only agents.
 const LOOKING: [&str; 4] = ["read_file", "grep", "glob", "list_dir"];
 
+/// Further tools of the built-in agent `plan`. It may only read in every mode, so its plan is its
+/// answer and ends no mode.
+const PLANNING: [&str; 2] = ["ask_user", "todo_write"];
+
 /// An agent: purpose, visible tools, authority, and instructions.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent properties")]
@@ -376,7 +380,12 @@ pub fn built_in() -> Vec<Agent> {
             delegation: Delegation { can_delegate: true, ..Delegation::default() },
             ..agent("build", build, prompts::BUILD)
         },
-        looking("plan", "Reads and plans; changes nothing", prompts::PLAN),
+        Agent {
+            tools: ToolSelection::Only(
+                LOOKING.iter().chain(&PLANNING).map(ToString::to_string).collect(),
+            ),
+            ..looking("plan", "Reads and plans; changes nothing", prompts::PLAN)
+        },
         deputy(
             looking("explore", explore, prompts::EXPLORE),
             "researcher",

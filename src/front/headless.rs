@@ -270,7 +270,9 @@ impl Front {
     async fn follow(&mut self, announcement: &Arc<Announcement>) {
         let event = announcement.event();
         match event {
-            Event::PermissionDenied { by, reason, rule, .. } if *by == DecisionSource::Nobody => {
+            Event::PermissionDenied { by, reason, rule, user_request: false, .. }
+                if *by == DecisionSource::Nobody =>
+            {
                 self.denials.push(Denial { reason: reason.clone(), rule: rule.clone() });
             }
             Event::ToolOutcomeUnknown { name, begun, .. } => {

@@ -324,6 +324,10 @@ impl ProgressPrinter {
                 self.seen.clear();
                 String::new()
             }
+            Event::TodosUpdated { todos } => {
+                let lines = todos.iter().map(|item| format!("  {}", printable(&item.line())));
+                self.paint("2", &lines.collect::<Vec<_>>().join("\n"))
+            }
             other => self.notice(other),
         }
     }
@@ -372,9 +376,10 @@ impl ProgressPrinter {
                 self.asked.push((request_id.clone(), call_id.clone()));
                 String::new()
             }
-            Event::PermissionGranted { request_id, by, answered_by, .. } => {
+            Event::PermissionGranted { request_id, by, answered_by, reply, .. } => {
                 self.decided(request_id, *by == DecisionSource::User);
-                self.by_another("allowed", answered_by.as_ref())
+                let what = if reply.is_some() { "answered" } else { "allowed" };
+                self.by_another(what, answered_by.as_ref())
             }
             Event::PermissionWithdrawn { request_id, .. } => {
                 self.decided(request_id, false);
@@ -460,6 +465,11 @@ impl ProgressPrinter {
                 let wait = seconds(*wait_ms);
                 let cause = printable(cause);
                 format!("! {provider}: attempt {attempt} failed ({cause}); again in {wait}")
+            }
+            Event::PermissionDenied { by, reason, user_request: true, .. }
+                if *by != DecisionSource::User =>
+            {
+                format!("! not answered: {}", printable(reason))
             }
             Event::PermissionDenied { by, reason, rule, .. } if *by == DecisionSource::Nobody => {
                 let rule = rule.as_deref().map(|rule| format!("\n  rule: {}", printable(rule)));

@@ -1,9 +1,10 @@
-//! Permission requests at the terminal, one at a time, in order.
+//! Permission requests, questions and plans at the terminal, one at a time, in order.
 //!
 //! The whole request is shown before a yes is accepted; a long one is shown page by page.
 
 pub(crate) mod keyboard;
 mod pages;
+mod request;
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -18,9 +19,10 @@ pub(crate) use keyboard::can_ask;
 
 use keyboard::{Keyboard, KeyboardEvent};
 use pages::{QuestionPage, pages};
+use request::{RequestForm, RequestLine};
 
 /// Open permission request.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct AskedQuestion {
     id: QuestionId,
     summary: String,
@@ -29,6 +31,8 @@ struct AskedQuestion {
     /// Number of lines on the pages that were not shown yet.
     lines_left: usize,
     scopes: Vec<Scope>,
+    /// Questions or plan of the model; `None` for a permission request.
+    form: Option<RequestForm>,
     /// `true` for a request of a subagent, `false` for one of the main agent.
     below: bool,
 }
@@ -48,7 +52,10 @@ impl AskedQuestion {
 
     fn keys(&self) -> String {
         if self.is_seen() {
-            return keys(&self.scopes);
+            return match &self.form {
+                Some(form) => form.keys(),
+                None => keys(&self.scopes),
+            };
         }
         let lines = if self.lines_left == 1 { "line" } else { "lines" };
         format!("  [Enter] more ({} {lines} left)  [N] no: ", self.lines_left)
@@ -107,14 +114,28 @@ impl TerminalQuestions {
     /// request; `None` otherwise.
     pub(crate) fn follow(&mut self, event: &Event) -> Option<String> {
         let known = match event {
-            Event::PermissionRequested { request_id, summary, detail, reason, scopes, .. } => {
+            Event::PermissionRequested {
+                request_id,
+                summary,
+                detail,
+                reason,
+                scopes,
+                user_request,
+                ..
+            } => {
                 if self.open.iter().all(|open| open.id != *request_id) {
+                    let form = user_request.as_deref().cloned().map(RequestForm::new);
+                    let left = match &form {
+                        Some(form) => form.pages(Some(summary)),
+                        None => render(summary, detail, reason),
+                    };
                     self.open.push_back(AskedQuestion {
                         id: request_id.clone(),
                         summary: summary.clone(),
-                        left: render(summary, detail, reason),
+                        left,
                         lines_left: 0,
                         scopes: scopes.clone(),
+                        form,
                         below: false,
                     });
                 }
@@ -214,9 +235,12 @@ impl TerminalQuestions {
             let looks = match parse(line, &[Scope::Session, Scope::Project, Scope::Global]) {
                 // Before the silence, a sentence that begins with "no" is text.
                 Some(HumanDecision::Deny { reason }) => reason.is_none(),
-                other => other.is_some(),
+                other => other.is_some() || line.trim().parse::<u32>().is_ok(),
             };
             return looks.then(|| AnswerLine::Unclear(String::new()));
+        }
+        if open.form.is_some() {
+            return Some(self.decide_form(line));
         }
         let confirming = std::mem::take(&mut self.confirming);
         let decision = match parse(line, &open.scopes) {
@@ -231,8 +255,8 @@ impl TerminalQuestions {
                 return self.turn().map(AnswerLine::Unclear);
             }
             Some(no @ HumanDecision::Deny { .. }) => Some(no),
-            Some(HumanDecision::Allow(_)) => {
-                let text = format!("  not all of it was shown yet\n{}", open.keys());
+            Some(HumanDecision::Allow(_) | HumanDecision::Reply(_)) => {
+                let text = format!("  {NOT_SEEN}\n{}", open.keys());
                 return Some(AnswerLine::Unclear(text));
             }
             None => None,
@@ -245,6 +269,33 @@ impl TerminalQuestions {
             }
             None => AnswerLine::Unclear(format!("  {UNCLEAR}\n{}", open.keys())),
         })
+    }
+
+    /// Interprets `line` as an answer to the current request, which is one of the model.
+    fn decide_form(&mut self, line: &str) -> AnswerLine {
+        let Some(open) = self.open.front_mut() else { return AnswerLine::Unclear(String::new()) };
+        if !open.is_seen() && line.trim().is_empty() {
+            return AnswerLine::Unclear(self.turn().unwrap_or_default());
+        }
+        let is_seen = open.is_seen();
+        let Some(form) = &mut open.form else { return AnswerLine::Unclear(String::new()) };
+        match form.line(line) {
+            RequestLine::Decided(decision)
+                if is_seen || matches!(decision, HumanDecision::Deny { .. }) =>
+            {
+                let id = open.id.clone();
+                self.over();
+                AnswerLine::Decided(id, decision)
+            }
+            RequestLine::Decided(_) => {
+                AnswerLine::Unclear(format!("  {NOT_SEEN}\n{}", open.keys()))
+            }
+            RequestLine::Next => {
+                open.left = form.pages(None);
+                AnswerLine::Unclear(self.turn().unwrap_or_default())
+            }
+            RequestLine::Unclear(text) => AnswerLine::Unclear(format!("{text}{}", open.keys())),
+        }
     }
 
     /// Removes the current request because it is decided, and counts it.
@@ -285,6 +336,9 @@ impl TerminalQuestions {
 /// Message for a line that is not an answer.
 const UNCLEAR: &str =
     "that is no answer; type the key in brackets, then Enter (n and a reason: the model gets it)";
+
+/// Message for an approval of a request that was not shown to its end.
+const NOT_SEEN: &str = "not all of it was shown yet";
 
 /// Maximum characters of the reason of a refusal.
 const REASON_CHARS_MAX: usize = 2000;
@@ -362,6 +416,7 @@ mod tests {
             detail: detail.to_owned(),
             reason: "bash asks".to_owned(),
             scopes: scopes.to_vec(),
+            user_request: None,
             digest: String::new(),
             cwd: String::new(),
             binding: String::new(),

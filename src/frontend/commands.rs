@@ -21,6 +21,7 @@ mod sessions;
 mod skills;
 mod stop;
 mod theme;
+mod todos;
 mod undo;
 
 use std::fmt;
@@ -63,6 +64,7 @@ pub const COMMANDS: &[Command] = &[
     skills::SKILLS,
     skills::SKILL,
     jobs::JOBS,
+    todos::TASK_LIST,
     memory::MEMORY,
     memory::FORGET,
     theme::THEME,

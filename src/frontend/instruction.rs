@@ -2,7 +2,7 @@
 //! each. Pure.
 
 use posse_actors::conversation::{ContentPart, QuestionId};
-use posse_actors::event::{PermissionMode, Scope};
+use posse_actors::event::{PermissionMode, QuestionAnswer, Scope, UserReply};
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::text::clipped;
 use serde::Deserialize;
@@ -76,6 +76,16 @@ enum InstructionLine {
         #[serde(default)]
         confirm: Option<Scope>,
     },
+    #[serde(rename = "question.answer")]
+    QuestionAnswer { request_id: QuestionId, answers: Vec<QuestionAnswer> },
+    #[serde(rename = "plan.answer")]
+    PlanAnswer {
+        request_id: QuestionId,
+        mode: String,
+        /// The plan as the user has changed it.
+        #[serde(default)]
+        plan: Option<String>,
+    },
 }
 
 #[derive(Deserialize)]
@@ -96,13 +106,14 @@ pub fn parse(line: &[u8]) -> Result<Instruction, String> {
         InstructionLine::Interrupt { all } => Instruction::Interrupt { all },
         InstructionLine::Compact { keep } => Instruction::Compact(keep),
         InstructionLine::Context {} => Instruction::Context,
-        InstructionLine::Mode { mode } => {
-            let known = PermissionMode::KNOWN.map(PermissionMode::as_str).join(", ");
-            let named = PermissionMode::named(&mode);
-            let mode = named.ok_or_else(|| {
-                without_line(&format!("unknown permission mode `{mode}`, expected one of {known}"))
-            });
-            Instruction::PermissionMode(mode?)
+        InstructionLine::Mode { mode } => Instruction::PermissionMode(mode_named(&mode)?),
+        InstructionLine::QuestionAnswer { request_id, answers } => {
+            let reply = UserReply::Questions { answers };
+            Instruction::Answer(request_id, HumanDecision::Reply(reply))
+        }
+        InstructionLine::PlanAnswer { request_id, mode, plan } => {
+            let reply = UserReply::Plan { mode: mode_named(&mode)?, plan };
+            Instruction::Answer(request_id, HumanDecision::Reply(reply))
         }
         InstructionLine::Answer {
             decision: AnswerDecision::Allow,
@@ -118,6 +129,14 @@ pub fn parse(line: &[u8]) -> Result<Instruction, String> {
         InstructionLine::Answer { request_id, decision: AnswerDecision::Deny, reason, .. } => {
             Instruction::Answer(request_id, HumanDecision::Deny { reason })
         }
+    })
+}
+
+/// Parses the name of a permission mode.
+fn mode_named(name: &str) -> Result<PermissionMode, String> {
+    let known = PermissionMode::KNOWN.map(PermissionMode::as_str).join(", ");
+    PermissionMode::named(name).ok_or_else(|| {
+        without_line(&format!("unknown permission mode `{name}`, expected one of {known}"))
     })
 }
 
@@ -195,6 +214,12 @@ pub fn line_of(instruction: &Instruction) -> Vec<u8> {
         Instruction::Answer(id, HumanDecision::Deny { reason }) => json!({
             "type": "permission.answer", "requestId": id, "decision": "deny", "reason": reason,
         }),
+        Instruction::Answer(id, HumanDecision::Reply(UserReply::Questions { answers })) => {
+            json!({"type": "question.answer", "requestId": id, "answers": answers})
+        }
+        Instruction::Answer(id, HumanDecision::Reply(UserReply::Plan { mode, plan })) => {
+            json!({"type": "plan.answer", "requestId": id, "mode": mode, "plan": plan})
+        }
     };
     let mut line = value.to_string().into_bytes();
     line.push(b'\n');
@@ -204,6 +229,13 @@ pub fn line_of(instruction: &Instruction) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn answers() -> Vec<QuestionAnswer> {
+        vec![
+            QuestionAnswer { selected: vec!["a".to_owned()], text: None },
+            QuestionAnswer { selected: Vec::new(), text: Some("b".to_owned()) },
+        ]
+    }
 
     #[test]
     fn understands_every_instruction() {
@@ -242,6 +274,23 @@ mod tests {
                 Instruction::Answer(id.clone(), HumanDecision::Allow(Scope::Global)),
             ),
             (
+                r#"{"type":"question.answer","requestId":"q1","answers":[{"selected":["a"]},{"text":"b"}]}"#,
+                Instruction::Answer(
+                    id.clone(),
+                    HumanDecision::Reply(UserReply::Questions { answers: answers() }),
+                ),
+            ),
+            (
+                r#"{"type":"plan.answer","requestId":"q1","mode":"edits"}"#,
+                Instruction::Answer(
+                    id.clone(),
+                    HumanDecision::Reply(UserReply::Plan {
+                        mode: PermissionMode::Edits,
+                        plan: None,
+                    }),
+                ),
+            ),
+            (
                 r#"{"type":"permission.answer","requestId":"q1","decision":"deny","reason":"no"}"#,
                 Instruction::Answer(id, HumanDecision::Deny { reason: Some("no".to_owned()) }),
             ),
@@ -266,6 +315,12 @@ mod tests {
             (r#"{"type":"message","content":[{"type":"image_url","url":"/etc/x"}]}"#, "content[0]"),
             (r#"{"type":"permission.mode","mode":"yolo"}"#, "unknown permission mode `yolo`"),
             (r#"{"type":"permission.answer","requestId":"q","decision":"maybe"}"#, "`maybe`"),
+            (r#"{"type":"question.answer","requestId":"q"}"#, "missing field `answers`"),
+            (
+                r#"{"type":"question.answer","requestId":"q","answers":[{"choice":"a"}]}"#,
+                "`choice`",
+            ),
+            (r#"{"type":"plan.answer","requestId":"q","mode":"yolo"}"#, "unknown permission mode"),
             (r#"{"type":"permission.answer","decision":"allow"}"#, "requestId"),
             (
                 r#"{"type":"permission.answer","requestId":"q","decision":"allow","scope":"global"}"#,
@@ -289,11 +344,18 @@ mod tests {
         let allowed = scopes.map(|scope| Instruction::Answer(id(), HumanDecision::Allow(scope)));
         let denied = [None, Some("no".to_owned())]
             .map(|reason| Instruction::Answer(id(), HumanDecision::Deny { reason }));
+        let replies = [
+            UserReply::Questions { answers: answers() },
+            UserReply::Plan { mode: PermissionMode::Auto, plan: Some("1. x\n".to_owned()) },
+        ];
+        let replies = replies.map(|reply| Instruction::Answer(id(), HumanDecision::Reply(reply)));
         let said = [Instruction::Message, Instruction::Steer, Instruction::FollowUp];
         let said = said.map(|said| said(text()));
         let stops = [true, false].map(|all| Instruction::Interrupt { all });
         let modes = PermissionMode::KNOWN.map(Instruction::PermissionMode);
-        for meant in allowed.into_iter().chain(denied).chain(said).chain(stops).chain(modes) {
+        for meant in
+            allowed.into_iter().chain(denied).chain(replies).chain(said).chain(stops).chain(modes)
+        {
             let line = line_of(&meant);
             assert_eq!(line.iter().position(|byte| *byte == b'\n'), Some(line.len() - 1));
             assert_eq!(parse(&line), Ok(meant));

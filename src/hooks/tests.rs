@@ -197,6 +197,7 @@ fn secrets_in_tool_results_are_masked() {
             connections: posse_actors::ports::ConnectionAsker::default(),
             output_bytes_max: 1000,
             room_bytes: usize::MAX,
+            answer: None,
         };
         tool.run(permitted, context).await
     });

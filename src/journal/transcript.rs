@@ -157,6 +157,9 @@ fn describe_question(event: &Event) -> Option<Line> {
         Event::PermissionRequested { summary, reason, .. } => {
             (Tone::Said, "asked", format!("{} ({})", printable(summary), printable(reason)))
         }
+        Event::PermissionGranted { by, reply: Some(_), .. } => {
+            (Tone::Done, "answered", format!("by {by}"))
+        }
         Event::PermissionGranted { by, scope, grant, .. } => {
             let scope = serde_json::to_value(scope).ok()?;
             let covers =
@@ -164,8 +167,9 @@ fn describe_question(event: &Event) -> Option<Line> {
             let text = format!("by {by}, {}{}", scope.as_str()?, covers.unwrap_or_default());
             (Tone::Done, "allowed", text)
         }
-        Event::PermissionDenied { by, reason, .. } => {
-            (Tone::Bad, "denied", format!("by {by}: {reason}"))
+        Event::PermissionDenied { by, reason, user_request, .. } => {
+            let what = if *user_request { "no answer" } else { "denied" };
+            (Tone::Bad, what, format!("by {by}: {reason}"))
         }
         Event::PermissionWithdrawn { reason, .. } => (Tone::Quiet, "withdrawn", reason.clone()),
         _ => return None,

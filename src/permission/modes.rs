@@ -277,7 +277,7 @@ fn denial(
         (false, _) => "nothing is changed".to_owned(),
     };
     format!(
-        "the permission mode is {mode}: {why}. Read, search and describe the change; only the user \
-         can leave this mode"
+        "the permission mode is {mode}: {why}. Read, search and describe the change, in a plan if you \
+         have the tool present_plan; only the user can leave this mode"
     )
 }

@@ -73,7 +73,16 @@ pub(crate) fn apply(
         // A replayed command makes no connection.
         Event::PermissionRequested { target, .. }
             if target.target_type == TargetType::Connection => {}
-        Event::PermissionRequested { request_id, call_id, summary, detail, reason, .. } => {
+        // Requests of the model need no permission: the recorded result of the call is enough.
+        Event::PermissionRequested {
+            request_id,
+            call_id,
+            summary,
+            detail,
+            reason,
+            user_request: None,
+            ..
+        } => {
             questions.insert(request_id.clone(), call_id.clone());
             let (summary, detail) = (summary.clone(), detail.clone());
             let reason = reason.clone();

@@ -3,7 +3,7 @@
 use std::future::ready;
 use std::sync::Arc;
 
-use posse_actors::event::Origin;
+use posse_actors::event::{Origin, UserRequest};
 use posse_actors::ports::{
     CallContext, PermittedCall, PortFuture, Prepared, RunContext, Tool, ToolError, ToolOutput,
     ToolSpec,
@@ -31,10 +31,12 @@ pub struct BuiltinTool<S, A, P, F, G> {
     pub(crate) history_shortened: fn(&S),
     /// Lists the background work of an agent. See [`Tool::background_work`].
     pub(crate) background_work: fn(&S, &Origin) -> Vec<String>,
+    /// What a call with these arguments asks the user. See [`Tool::user_request`].
+    pub(crate) user_request: fn(&Value) -> Option<UserRequest>,
 }
 
 impl<S, A, P, F, G> BuiltinTool<S, A, P, F, G> {
-    /// Creates a tool that has no background work, gives no advice after a denial and does nothing
+    /// Creates a tool that has no background work, asks the user nothing, gives no advice after a denial and does nothing
     /// after a compaction.
     pub fn new(
         spec: ToolSpec,
@@ -43,7 +45,16 @@ impl<S, A, P, F, G> BuiltinTool<S, A, P, F, G> {
         run: fn(Arc<S>, P, RunContext) -> G,
     ) -> Self {
         let (history_shortened, background_work) = (|_: &S| {}, |_: &S, _: &Origin| Vec::new());
-        Self { spec, state, prepare, run, if_denied: None, history_shortened, background_work }
+        Self {
+            spec,
+            state,
+            prepare,
+            run,
+            if_denied: None,
+            history_shortened,
+            background_work,
+            user_request: |_| None,
+        }
     }
 }
 
@@ -72,6 +83,10 @@ where
             Ok(arguments) => Box::pin((self.prepare)(Arc::clone(&self.state), arguments, call)),
             Err(error) => Box::pin(ready(Err(error))),
         }
+    }
+
+    fn user_request(&self, arguments: &Value) -> Option<UserRequest> {
+        (self.user_request)(arguments)
     }
 
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {

@@ -13,6 +13,10 @@ pub mod bash;
 pub mod glob;
 pub mod grep;
 
+pub mod ask_user;
+pub mod present_plan;
+pub mod todo_write;
+
 pub mod agent_diff;
 pub mod agent_merge;
 
@@ -236,6 +240,10 @@ pub fn builtin(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Toolbox {
         grep::tool(Arc::clone(&env)),
         glob::tool(Arc::clone(&env)),
         bash::tool(env, sandbox),
+        // Tools for the user.
+        ask_user::tool(),
+        present_plan::tool(),
+        todo_write::tool(),
     ];
     let mut toolbox = Toolbox::default();
     for tool in tools.into_iter().chain(of_jobs) {

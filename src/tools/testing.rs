@@ -113,6 +113,7 @@ impl ToolFixture {
             connections: posse_actors::ports::ConnectionAsker::default(),
             output_bytes_max: 32 << 10,
             room_bytes: usize::MAX,
+            answer: None,
         };
         let permitted = permit_for_test(call, prepared, confinement);
         block_on(self.tools.get(tool).unwrap().run(permitted, run))

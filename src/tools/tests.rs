@@ -31,6 +31,7 @@ fn each_tool_declares_its_properties() {
     assert_eq!(
         rows,
         [
+            "ask_user Session - false -",
             "bash Process Bash false -",
             "edit_file Write Edit true -",
             "glob Read Glob false -",
@@ -39,7 +40,9 @@ fn each_tool_declares_its_properties() {
             "job_stop Session - false bash",
             "list_dir Read LS false -",
             "multi_edit Write Edit true -",
+            "present_plan Session - false -",
             "read_file Read Read true -",
+            "todo_write Session - false -",
             "write_file Write Write true -",
         ]
     );
@@ -169,6 +172,105 @@ fn failed_edits_name_the_reason() {
         ("edit_file", edit("f", "two", "x"), "EDT002 oldString is 2 times in f, at lines 2, 3"),
         ("edit_file", edit("binary", "a", "b"), "EDT005 binary is binary"),
         ("multi_edit", overlapping, "EDT006 edits[1]: it overlaps edits[0]"),
+    ]);
+}
+
+#[test]
+fn bounds_of_a_task_list_are_named() {
+    let todo = |content: &str| json!({"content": content, "status": "pending"});
+    check(&[
+        ("todo_write", json!({}), "ARG001 todos: required array is missing"),
+        (
+            "todo_write",
+            json!({"todos": [todo("a"), {"content": "b", "status": "doing"}]}),
+            "ARG001 todos[1].status: must be one of",
+        ),
+        (
+            "todo_write",
+            json!({"todos": [todo(&"x".repeat(201))]}),
+            "ARG001 todos[0].content: has a length of 201, at most 200 is allowed",
+        ),
+        (
+            "todo_write",
+            json!({"todos": vec![todo("x"); 51]}),
+            "ARG001 todos: has a length of 51, at most 50 is allowed",
+        ),
+        ("todo_write", json!({"todos": [todo("a"), todo(" \n")]}), "ARG002 todos[1].content: is"),
+        ("todo_write", json!({"todos": []}), "The task list is empty."),
+        (
+            "todo_write",
+            json!({"todos": [todo("a"), {"content": "b\nc", "status": "in_progress"}]}),
+            "The task list is stored: 0 of 2 tasks done; in progress: b c.",
+        ),
+    ]);
+}
+
+#[test]
+fn bounds_of_questions_and_plans_are_named() {
+    let options = |labels: &[&str]| {
+        let option = |label: &&str| json!({ "label": label });
+        labels.iter().map(option).collect::<Vec<_>>()
+    };
+    let ask = |question: Value| json!({ "questions": [{"question": "fine?"}, question] });
+    let long = "x".repeat(1001);
+    check(&[
+        ("ask_user", json!({}), "ARG001 questions: required array is missing"),
+        ("ask_user", json!({"questions": []}), "ARG001 questions: must not be empty"),
+        (
+            "ask_user",
+            json!({"questions": vec![json!({"question": "a?"}); 5]}),
+            "ARG001 questions: has a length of 5, at most 4 is allowed",
+        ),
+        ("ask_user", ask(json!({"question": " "})), "ARG002 questions[1].question: is blank"),
+        (
+            "ask_user",
+            ask(json!({"question": long})),
+            "ARG002 questions[1].question: has 1001 characters, at most 1000; make it shorter",
+        ),
+        (
+            "ask_user",
+            ask(json!({"question": "a?", "options": options(&["a", &"y".repeat(81)])})),
+            "ARG002 questions[1].options[1].label: has 81 characters, at most 80",
+        ),
+        (
+            "ask_user",
+            ask(json!({"question": "a?", "options": options(&["a", "a"])})),
+            "ARG002 questions[1].options[1].label: is there twice",
+        ),
+        (
+            "ask_user",
+            ask(json!({"question": "a?", "options": options(&["a"; 9])})),
+            "ARG001 questions[1].options: has a length of 9, at most 8 is allowed",
+        ),
+        (
+            "ask_user",
+            ask(json!({"question": "a?", "options": options(&["a"]), "freeText": false})),
+            "ARG002 questions[1].options: one option is no choice",
+        ),
+        (
+            "ask_user",
+            ask(json!({"question": "a?", "multiple": true})),
+            "ARG002 questions[1].multiple: needs two or more options",
+        ),
+        (
+            "ask_user",
+            ask(json!({"question": "a?", "options": options(&["a", "b"]), "freeText": false,
+                "default": "c"})),
+            "ARG002 questions[1].default: must be the label of an option",
+        ),
+        (
+            "ask_user",
+            json!({"questions": [{"question": "a?"}], "timeoutSeconds": 1}),
+            "ARG002 timeoutSeconds: must be from 10 to 86400",
+        ),
+        ("ask_user", ask(json!({"question": "a?"})), "Nobody can be asked. Decide"),
+        ("present_plan", json!({"plan": " "}), "ARG002 plan: is blank"),
+        (
+            "present_plan",
+            json!({"plan": "x".repeat(40_001)}),
+            "ARG001 plan: has a length of 40001, at most 40000 is allowed",
+        ),
+        ("present_plan", json!({"plan": "1. do"}), "Nobody can be asked. The permission mode"),
     ]);
 }
 

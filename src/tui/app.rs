@@ -55,6 +55,8 @@ pub(super) enum Effect {
     Withdraw { id: MessageId, back: bool },
     /// Edit the prompt in the user's editor.
     Edit,
+    /// Edit this plan, which is in question, in the user's editor.
+    EditPlan(String),
     /// Attach the image file with this name. If it cannot be read, insert the name as text; if
     /// there are too many images, only show a note.
     Attach(String),
@@ -168,7 +170,7 @@ impl App {
                 self.cancelled = None;
                 self.prompts.restart_quiet_period(now);
                 match &mut self.selector {
-                    _ if self.prompts.paste_reason(&text) => (),
+                    _ if self.prompts.paste(&text) => (),
                     Some(selector) => selector.filter_by(&text),
                     None if self.viewer.is_some() => (),
                     None if may_be_image(&text) => self.effects.push(Effect::Attach(text)),
@@ -231,9 +233,7 @@ impl App {
             Some(action @ (KeyAction::StopAll | KeyAction::NextMode)) => {
                 return self.act(action, now);
             }
-            Some(KeyAction::Interrupt) if self.prompts.is_writing_reason() => {
-                return self.prompts.drop_reason();
-            }
+            Some(KeyAction::Interrupt) if self.prompts.drop_text() => return,
             Some(KeyAction::Interrupt) if self.busy => return self.stop(),
             Some(KeyAction::Interrupt) => {
                 if self.prompts.is_from_subagent() {
@@ -253,6 +253,7 @@ impl App {
                 self.frozen = None;
                 self.effects.push(Effect::Answer(id, decision));
             }
+            KeyOutcome::EditPlan(plan) => self.effects.push(Effect::EditPlan(plan)),
             KeyOutcome::Taken => (),
             // The user continues to write; the key belongs to the prompt.
             KeyOutcome::Passed => self.edit_beside_question(key, action),
@@ -267,7 +268,7 @@ impl App {
     /// request is open.
     fn is_command_beside_question(&mut self, key: KeyEvent) -> bool {
         let is_empty = self.composer.is_empty();
-        let begins = is_empty && character(key) == Some('/') && !self.prompts.is_writing_reason();
+        let begins = is_empty && character(key) == Some('/') && !self.prompts.is_writing();
         self.drafts_command = begins || self.drafts_command && !is_empty;
         self.drafts_command
     }

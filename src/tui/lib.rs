@@ -15,6 +15,7 @@ mod keymap;
 mod markdown;
 mod painter;
 mod permission_prompt;
+mod request_form;
 mod running;
 mod scrollback;
 mod selector;

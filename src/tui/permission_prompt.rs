@@ -1,4 +1,4 @@
-//! Permission requests, shown one at a time in the order of arrival. The current request stays
+//! Permission requests, questions and plans, shown one at a time in the order of arrival. The current request stays
 //! until it is decided. Keys that are pressed before its quiet period has ended are no answer. A key
 //! that is not offered is not text either, unless other characters follow at once.
 
@@ -15,6 +15,7 @@ use ratatui::text::{Line, Span};
 
 use crate::diff;
 use crate::input::{character, ctrl};
+use crate::request_form::{FormKey, RequestForm};
 use crate::text::{
     TextRow, break_rows, clipped, clipped_front, escape_invisible, prefixed, row, span, wrap,
 };
@@ -31,6 +32,8 @@ struct PermissionPrompt {
     /// The subagent that asks; `None` for the main agent.
     agent: Option<String>,
     scopes: Vec<Scope>,
+    /// Questions or plan of the model; `None` for a permission request.
+    form: Option<RequestForm>,
 }
 
 /// Maximum characters of the reason of a refusal.
@@ -52,6 +55,8 @@ pub(super) enum KeyOutcome {
     /// The key decides the request with this id, which is removed from the open ones. The caller
     /// sends the decision to the session.
     Decided(QuestionId, HumanDecision),
+    /// The user wants to change this plan in an editor.
+    EditPlan(String),
 }
 
 /// Open permission requests of a session.
@@ -95,7 +100,14 @@ impl PermissionPrompts {
     pub(super) fn follow(&mut self, event: &Event, origin: Option<&Origin>) {
         let decided = match event {
             Event::PermissionRequested {
-                request_id, summary, detail, reason, scopes, cwd, ..
+                request_id,
+                summary,
+                detail,
+                reason,
+                scopes,
+                cwd,
+                user_request,
+                ..
             } => {
                 if self.open.iter().all(|open| open.id != *request_id) {
                     let child = origin.filter(|origin| origin.parent_invocation_id.is_some());
@@ -107,6 +119,7 @@ impl PermissionPrompts {
                         cwd: escape_invisible(cwd),
                         agent: child.map(agent_label),
                         scopes: scopes.clone(),
+                        form: user_request.as_deref().cloned().map(RequestForm::new),
                     });
                     if self.open.len() == 1 {
                         self.reset_display();
@@ -161,18 +174,44 @@ impl PermissionPrompts {
         self.hint = Some(hint.to_owned());
     }
 
-    /// Returns `true` if the user is writing the reason of a refusal.
-    pub(super) fn is_writing_reason(&self) -> bool {
-        self.refusal.is_some()
+    /// Returns `true` if the user is writing the reason of a refusal, or an answer.
+    pub(super) fn is_writing(&self) -> bool {
+        self.refusal.is_some() || self.form().is_some_and(RequestForm::is_writing)
     }
 
-    /// Drops the reason that is being written; the request stays open.
-    pub(super) fn drop_reason(&mut self) {
-        self.refusal = None;
+    /// Drops the text that is being written; the request stays open. Returns `false` if none is, or
+    /// if the current question has no other answer.
+    pub(super) fn drop_text(&mut self) -> bool {
+        self.refusal.take().is_some()
+            || self.form_mut().is_some_and(|form| form.is_writing() && form.drop_text())
     }
 
-    /// Adds a pasted text to the reason that is being written. Returns `false` if none is.
-    pub(super) fn paste_reason(&mut self, text: &str) -> bool {
+    fn form(&self) -> Option<&RequestForm> {
+        self.open.front()?.form.as_ref()
+    }
+
+    fn form_mut(&mut self) -> Option<&mut RequestForm> {
+        self.open.front_mut()?.form.as_mut()
+    }
+
+    /// Replaces the plan in question by the one that the user has edited.
+    pub(super) fn set_plan(&mut self, text: &str) {
+        if let Some(form) = self.form_mut() {
+            form.set_plan(text);
+        }
+        (self.scroll, self.end_seen) = (0, false);
+    }
+
+    /// Adds a pasted text to the one that is being written. Returns `false` if none is.
+    pub(super) fn paste(&mut self, text: &str) -> bool {
+        if self.refusal.is_none() {
+            let is_shown = self.quiet_period.is_some();
+            return is_shown && self.form_mut().is_some_and(|form| form.paste(text));
+        }
+        self.paste_reason(text)
+    }
+
+    fn paste_reason(&mut self, text: &str) -> bool {
         let Some(reason) = &mut self.refusal else { return false };
         for c in text.chars() {
             add_character(reason, if c.is_whitespace() { ' ' } else { c });
@@ -182,11 +221,13 @@ impl PermissionPrompts {
 
     /// Handles a key while the reason of a refusal is being written.
     fn write_reason(&mut self, key: KeyEvent) -> KeyOutcome {
+        let is_form = self.form().is_some();
         let Some(reason) = &mut self.refusal else { return KeyOutcome::Passed };
         match key.code {
             KeyCode::Enter => {
-                let reason = reason.trim();
-                let reason = (!reason.is_empty()).then(|| format!("the user said no: {reason}"));
+                let reason = Some(reason.trim()).filter(|reason| !reason.is_empty());
+                let said = if is_form { "" } else { "the user said no: " };
+                let reason = reason.map(|reason| format!("{said}{reason}"));
                 return self.close(HumanDecision::Deny { reason });
             }
             KeyCode::Backspace => drop(reason.pop()),
@@ -227,8 +268,18 @@ impl PermissionPrompts {
         if self.open.is_empty() {
             return KeyOutcome::Passed;
         }
-        if self.is_writing_reason() {
+        if self.refusal.is_some() {
             return self.write_reason(key);
+        }
+        let is_text = self.form().is_some_and(RequestForm::is_writing);
+        if is_text && self.quiet_period.is_some() && self.quiet_period_left(now).is_none() {
+            return self.answer_form(key, now);
+        }
+        if let (Some(form), KeyCode::Up | KeyCode::Down) = (self.form_mut(), key.code)
+            && form.go(key.code == KeyCode::Down)
+        {
+            (self.unoffered, self.hint) = (None, None);
+            return KeyOutcome::Taken;
         }
         let page = self.size.1.saturating_sub(1).max(1);
         let last = self.size.0.saturating_sub(self.size.1);
@@ -271,6 +322,9 @@ impl PermissionPrompts {
             };
         }
         self.hint = None;
+        if self.form().is_some() {
+            return self.answer_form(key, now);
+        }
         let Some(letter) = character(key) else {
             self.restart_quiet_period(now);
             return KeyOutcome::Passed;
@@ -311,6 +365,37 @@ impl PermissionPrompts {
         self.close(scope.map_or(deny, HumanDecision::Allow))
     }
 
+    /// Handles a key that counts as an answer to questions or a plan of the model.
+    fn answer_form(&mut self, key: KeyEvent, now: Duration) -> KeyOutcome {
+        let end_seen = self.end_seen;
+        let Some(form) = self.form_mut() else { return KeyOutcome::Passed };
+        let (is_plan, before) = (form.is_plan(), form.clone());
+        match form.key(key) {
+            FormKey::Used => KeyOutcome::Taken,
+            FormKey::Next => {
+                (self.quiet_period, self.scroll) = (None, 0);
+                KeyOutcome::Taken
+            }
+            FormKey::Refuse => {
+                self.refusal = Some(String::new());
+                KeyOutcome::Taken
+            }
+            FormKey::Edit(plan) => KeyOutcome::EditPlan(plan),
+            FormKey::Reply(_) if is_plan && !end_seen => {
+                *form = before;
+                KeyOutcome::Taken
+            }
+            FormKey::Reply(reply) => self.close(HumanDecision::Reply(reply)),
+            FormKey::NotOffered => {
+                self.restart_quiet_period(now);
+                let Some(letter) = character(key) else { return KeyOutcome::Passed };
+                self.unoffered = Some(letter);
+                self.hint = Some(format!("[{letter}] is not offered here"));
+                KeyOutcome::Taken
+            }
+        }
+    }
+
     /// Rows of the current request; empty if none is open. The detail gets the rows that the other
     /// parts leave of `rows_max`, but at least one, so the result may be longer. The first call for
     /// a request starts its quiet period.
@@ -347,14 +432,23 @@ impl PermissionPrompts {
         }
         let place =
             format!("  in {} · {}", clipped_front(&open.cwd, columns / 2), confinement(tier));
-        // The confinement is never cut off.
-        rows.extend(wrap(&[span(theme, Role::Dim, place)], columns, &[], &[Span::raw("  ")]));
+        if open.form.is_none() {
+            // The confinement is never cut off.
+            rows.extend(wrap(&[span(theme, Role::Dim, place)], columns, &[], &[Span::raw("  ")]));
+        }
         let keys = self.keys(open, columns, theme, now);
-        let detail = detail_rows(&open.detail, columns, theme);
+        let (detail, cursor) = match &open.form {
+            Some(form) => form.rows(columns, theme),
+            None => (detail_rows(&open.detail, columns, theme), 0),
+        };
+        let follows_cursor = open.form.as_ref().is_some_and(|form| !form.is_plan());
         // One row is reserved for the scroll position.
         let room = rows_max.saturating_sub(rows.len() + keys.len() + 1).max(1);
         self.size = (detail.len(), room);
         self.scroll = self.scroll.min(detail.len().saturating_sub(room));
+        if follows_cursor && cursor > 0 {
+            self.scroll = self.scroll.clamp((cursor + 1).saturating_sub(room), cursor);
+        }
         let end = (self.scroll + room).min(detail.len());
         let left = detail.len() - end;
         if left == 0 {
@@ -366,7 +460,7 @@ impl PermissionPrompts {
             let text = format!("  ↑ {above} above · ↓ {left} below (arrows, PgUp, PgDn, End)");
             rows.push(row(theme, Role::Warn, clipped(&text, columns)));
         }
-        if !self.end_seen && !self.is_writing_reason() {
+        if !self.end_seen && !self.is_writing() && !follows_cursor {
             let text = "  End shows the end; then you can allow it · [n] no · [r] no, and say why";
             rows.push(row(theme, Role::Strong, clipped(text, columns)));
             return rows;
@@ -383,8 +477,9 @@ impl PermissionPrompts {
         now: Duration,
     ) -> Vec<TextRow> {
         if let Some(reason) = &self.refusal {
+            let label = if open.form.is_some() { "for the model: " } else { "no, because: " };
             let text = [
-                span(theme, Role::Strong, "no, because: "),
+                span(theme, Role::Strong, label),
                 span(theme, Role::Text, format!("{}▏", escape_invisible(reason))),
             ];
             let mut rows = wrap(&text, columns, &[Span::raw("  ")], &[Span::raw("    ")]);
@@ -392,6 +487,10 @@ impl PermissionPrompts {
             let keys = "  Enter tells the model · Esc goes back to the question";
             rows.push(row(theme, Role::Dim, clipped(keys, columns)));
             return rows;
+        }
+        if let Some(form) = &open.form {
+            let dim = self.quiet_period_left(now).is_some();
+            return form.keys(columns, theme, dim, self.hint.as_deref());
         }
         if self.confirming {
             let text = "  everywhere, in every project? [a] again: yes, everywhere · [n] no";

@@ -13,7 +13,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use posse_actors::conversation::{CallId, ContentPart, MessageId, QuestionId, text_of};
-use posse_actors::event::{Event, MessageKind, Origin, TargetType, ToolFailureClass};
+use posse_actors::event::{
+    Event, MessageKind, Origin, TargetType, TodoItem, ToolFailureClass, UserReply, UserRequest,
+};
 use posse_actors::skills;
 use posse_base::failure::{Failure, printable};
 use posse_frontend::commands::permission_mode_changed;
@@ -112,6 +114,10 @@ pub(super) struct View {
     pub(super) tree: SubagentTree,
     /// Full outputs of the latest calls, for the viewer.
     pub(super) outputs: Outputs,
+    /// Task list of the main agent.
+    todos: Vec<TodoItem>,
+    /// Text of the last plan in question.
+    plan: String,
     /// Open permission requests with their calls.
     asked: Vec<(QuestionId, CallId)>,
     /// Start time of the run, counted from the start of the UI; `None` if no run is active.
@@ -252,7 +258,17 @@ impl View {
 
     fn follow_question(&mut self, event: &Event) {
         match event {
-            Event::PermissionRequested { request_id, call_id, summary, target, .. } => {
+            Event::PermissionRequested {
+                request_id,
+                call_id,
+                summary,
+                target,
+                user_request,
+                ..
+            } => {
+                if let Some(UserRequest::Plan { plan, .. }) = user_request.as_deref() {
+                    self.plan.clone_from(plan);
+                }
                 self.asked.push((request_id.clone(), call_id.clone()));
                 // A connection is a part of its call.
                 if target.target_type != TargetType::Connection
@@ -261,8 +277,16 @@ impl View {
                     tool.summary = Some(summary.clone());
                 }
             }
-            Event::PermissionGranted { request_id, .. }
-            | Event::PermissionWithdrawn { request_id, .. }
+            Event::PermissionGranted { request_id, reply, .. } => {
+                self.asked.retain(|(asked, _)| asked != request_id);
+                if let Some(UserReply::Plan { plan, .. }) = reply.as_deref() {
+                    let accepted = plan.clone().unwrap_or_else(|| std::mem::take(&mut self.plan));
+                    self.end_text();
+                    self.show_text(&format!("{accepted}\n\n"));
+                    self.end_text();
+                }
+            }
+            Event::PermissionWithdrawn { request_id, .. }
             | Event::PermissionDenied { request_id, .. } => {
                 self.asked.retain(|(asked, _)| asked != request_id);
             }

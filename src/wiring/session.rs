@@ -42,10 +42,10 @@ use crate::start_mode::{no_checkpoints, start_mode};
 use crate::stored_output;
 use crate::tool_counter;
 use crate::tools;
-use crate::tools::budget;
 use crate::tools::workspace::Workspace;
 use crate::tools::worktree::Worktrees;
 use crate::tools::{CommandReader, ToolEnvironment};
+use crate::tools::{budget, present_plan};
 use crate::unused_settings;
 use crate::wiring::clock::{RealClock, RealIds, random, today};
 use crate::wiring::confinement::{self};
@@ -186,7 +186,8 @@ pub(crate) fn assemble_in(
     };
     let session = SessionSettings {
         posse: env!("CARGO_PKG_VERSION").to_owned(),
-        system_prompt: prompts.of(agent, &roster, settings.multi_agent, Some((None, &shown))),
+        system_prompt: prompts.of(agent, &roster, settings.multi_agent, Some((None, &shown)))
+            + present_plan::note(mode, &shown),
         tools: names,
         options: RequestOptions {
             stream: settings.streaming,

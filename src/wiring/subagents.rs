@@ -20,6 +20,7 @@ use crate::permission::{self, AgentPolicy};
 use crate::project::{self, Identity};
 use crate::provider::presets;
 use crate::signed_store::SignedStore;
+use crate::tools::present_plan::NAME as PRESENT_PLAN;
 use crate::trust::TrustStore;
 use crate::wiring::model_price::price;
 use crate::wiring::roles;
@@ -195,7 +196,9 @@ pub(crate) fn delegation(
         };
         let price = provider.as_ref().map(|provider| price(settings, &provider.info()));
         let skilled = agent.sees_any_skill(&prompts.skills).then_some(SKILL_TOOL);
-        let seen = tools.iter().filter(|tool| agent.tools.sees(tool));
+        // A plan changes the mode of the session, so only the main agent presents one.
+        let offered = tools.iter().filter(|tool| tool.name != PRESENT_PLAN);
+        let seen = offered.filter(|tool| agent.tools.sees(tool));
         let seen = seen.map(|tool| tool.name.as_str()).chain(skilled);
         let seen: Vec<String> = seen.map(str::to_owned).collect();
         let info = provider.as_ref().map(|provider| provider.info());

@@ -75,8 +75,8 @@ fn single_agent_requests_are_unchanged() {
     assert_eq!(before.requests(), after.requests());
     assert_eq!(after.fingerprints().len(), 2, "and no request besides");
     assert_eq!(before.fingerprints(), after.fingerprints());
-    let tools =
-        "bash edit_file glob grep job_output job_stop list_dir multi_edit read_file write_file";
+    let tools = "ask_user bash edit_file glob grep job_output job_stop list_dir multi_edit present_plan \
+         read_file todo_write write_file";
     assert_eq!(tool_names(&after.requests()[0]).join(" "), tools);
     let text = after.requests()[0].to_string();
     assert!(!text.contains("delegate_agent") && !text.contains("explore"), "{text}");

@@ -309,7 +309,7 @@ fn unusual_path_and_pattern_errors_name_the_fix() {
     read_file {"path":"a/a/…"}
         ARG002 the path is longer than 4096 bytes
     READ_FILE {"path":"a.txt"}
-        Unknown tool: "READ_FILE". Available tools: bash, edit_file, glob, grep, job_output, job_stop, list_dir, multi_edit, read_file, write_file
+        Unknown tool: "READ_FILE". Available tools: ask_user, bash, edit_file, glob, grep, job_output, job_stop, list_dir, multi_edit, present_plan, read_file
     read_file {"Path":"a.txt"}
         ARG001 path: required string is missing; unknown field "Path"; did you mean `path`?
     grep {"pattern":"(\\w{1000}){1000}"}

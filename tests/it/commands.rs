@@ -33,6 +33,7 @@ const EXPECTED: &[(&str, &str, &str, &str)] = &[
     ("skills", "/skills", "deploy", ">deploy"),
     ("doctor", "/doctor", "terminal", ">terminal"),
     ("jobs", "/jobs", "No job runs in the background", "No job runs in the background"),
+    ("todos", "/todos", "The model has no task list", "The model has no task list"),
     ("memory", "/memory", "No agent has reported", "No agent has reported"),
     ("forget", "/forget explore", "No agent explore has", "No agent explore has"),
     ("theme", "/theme dark", "Line mode has no themes", "theme: dark"),

@@ -473,6 +473,7 @@ mod tool {
                 connections: posse_actors::ports::ConnectionAsker::default(),
                 output_bytes_max: 32 << 10,
                 room_bytes: usize::MAX,
+                answer: None,
             };
             Shell { folder, env, output, facts, context }
         }

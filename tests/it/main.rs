@@ -105,6 +105,7 @@ mod driving;
 // Front ends that join a session of another process.
 mod attach;
 mod commands;
+mod model_requests;
 mod plain;
 mod tui;
 

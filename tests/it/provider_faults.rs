@@ -394,7 +394,7 @@ fn invalid_calls_are_not_run() {
     ---
     ARG001 command: required string is missing
     ---
-    Unknown tool: "bsah". Available tools: bash, edit_file, glob, grep, job_output, job_stop, list_dir, multi_edit, read_file, write_file
+    Unknown tool: "bsah". Available tools: ask_user, bash, edit_file, glob, grep, job_output, job_stop, list_dir, multi_edit, present_plan, read_file, todo_write, write_file
     ---
     ARG001 path: required string is missing; content: required string is missing
     "#);

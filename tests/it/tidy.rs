@@ -776,7 +776,7 @@ const TOOL_NAMES: [(&str, &[&str], &str); 17] = [
     ("src/permission/agents.rs", &["read_file"], "reads of references follow its rules"),
     (
         "src/agents/lib.rs",
-        &["read_file", "grep", "glob", "list_dir"],
+        &["read_file", "grep", "glob", "list_dir", "ask_user", "todo_write"],
         "tools of built-in agents, as data",
     ),
     ("src/permission/rules.rs", &["bash"], "word of the rule language"),
@@ -791,6 +791,7 @@ const TOOL_NAMES: [(&str, &[&str], &str); 17] = [
     (
         "src/agents/claude_agent.rs",
         &[
+            "ask_user",
             "bash",
             "edit_file",
             "glob",
@@ -799,8 +800,10 @@ const TOOL_NAMES: [(&str, &[&str], &str); 17] = [
             "job_stop",
             "list_dir",
             "multi_edit",
+            "present_plan",
             "read_file",
             "skill",
+            "todo_write",
             "write_file",
         ],
         "counterparts of the tools of another program",

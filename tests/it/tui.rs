@@ -27,7 +27,7 @@ use crate::posse::Machine;
 const STUCK: Duration = Duration::from_secs(30);
 
 /// Wait before answering a permission request: longer than its quiet period.
-const SILENCE: Duration = Duration::from_millis(450);
+pub(crate) const SILENCE: Duration = Duration::from_millis(450);
 
 /// A tmux session that runs the program. Dropping this ends it.
 pub(crate) struct Tmux {

@@ -324,8 +324,8 @@ fn first_request_is_small() {
     let mut names: Vec<_> =
         tools.iter().map(|tool| tool["function"]["name"].as_str().unwrap()).collect();
     names.sort_unstable();
-    let tools =
-        "bash edit_file glob grep job_output job_stop list_dir multi_edit read_file write_file";
+    let tools = "ask_user bash edit_file glob grep job_output job_stop list_dir multi_edit present_plan \
+         read_file todo_write write_file";
     assert_eq!(names.join(" "), tools);
 }
 

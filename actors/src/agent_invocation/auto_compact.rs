@@ -217,13 +217,14 @@ impl State {
         meter.take_window_report().then_some(text)
     }
 
-    /// Content that compactions of this invocation keep: the list of its background work and, for a
-    /// subagent, its task. Also the number of messages that they may shorten.
+    /// Content that compactions of this invocation keep: the list of its background work, its task
+    /// list and, for a subagent, its task. Also the number of messages that they may shorten.
     fn retained(&self) -> RetainedContent {
         let keeps_task = self.origin.parent_invocation_id.is_some();
         let unanswered = unanswered_before(self.agent_loop.history(), self.prompt.as_ref());
         RetainedContent {
             beside: self.services.background_work(&self.origin),
+            todos: self.services.todos.lines(&self.origin),
             keeps_task,
             unanswered,
             files: FileTools::of(&self.tools),
@@ -422,11 +423,12 @@ fn unanswered_before(history: &[Arc<Message>], prompt: Option<&Arc<Message>>) ->
     waiting.iter().position(is_it).unwrap_or_default()
 }
 
-/// Content that a compaction keeps (`beside`: list of background work; `keeps_task`: true to keep a
-/// subagent's task), and number of messages that it may shorten.
+/// Content that a compaction keeps (`beside`: list of background work; `todos`: task list; `keeps_task`:
+/// true to keep a subagent's task), and number of messages that it may shorten.
 #[derive(Debug, Clone, Default)]
 struct RetainedContent {
     beside: Vec<String>,
+    todos: Vec<String>,
     keeps_task: bool,
     /// Number of unanswered user messages of earlier runs, which may be shortened.
     unanswered: usize,
@@ -439,13 +441,14 @@ fn goal(
     turns_kept: usize,
     stays: RetainedContent,
 ) -> CompactionGoal {
-    let RetainedContent { beside, keeps_task, files, .. } = stays;
+    let RetainedContent { beside, todos, keeps_task, files, .. } = stays;
     let summary_tokens = budget.summary_tokens;
     CompactionGoal {
         tokens_max,
         turns_kept,
         summary_tokens,
         beside,
+        todos,
         files,
         keeps_task,
         ..CompactionGoal::default()

@@ -215,6 +215,7 @@ impl Fleet {
             mode: ModeView::default(),
             checkpoints: tool_call::Checkpoints::none(SessionId::new("s")),
             notices: tool_call::Notices::default(),
+            todos: tool_call::TodoLists::default(),
             asking: AnswerSource::Nobody,
             tier: SandboxTier::None,
             cwd: "/project".to_owned(),

@@ -54,12 +54,14 @@ const STANDING: [&str; 14] = [
 ];
 
 /// Label of a summary line. Lines with a later variant are dropped first if the summary is too
-/// long; `Rule` and `Beside` are never dropped.
+/// long; `Rule`, `Beside` and `Todo` are never dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Label {
     Rule,
     /// Running background work. The next summary lists it anew instead of copying these lines.
     Beside,
+    /// A task of the agent's list. The next summary lists them anew instead of copying these lines.
+    Todo,
     Kept,
     /// Line of a summary that a model wrote.
     Told,
@@ -70,9 +72,10 @@ enum Label {
     Call,
 }
 
-const LABELS: [(Label, &str); 9] = [
+const LABELS: [(Label, &str); 10] = [
     (Label::Rule, "The user's standing instruction: "),
     (Label::Beside, "Goes on beside this: "),
+    (Label::Todo, "Your task list (todo_write): "),
     (Label::Kept, "To be kept: "),
     (Label::Told, "Summary: "),
     (Label::Asked, "The user asked: "),
@@ -98,6 +101,11 @@ impl SummaryLine {
             line.strip_prefix(begin).map(|text| SummaryLine::new(*label, text))
         };
         LABELS.iter().find_map(of)
+    }
+
+    /// True for a line about the present state, which each summary makes itself.
+    fn is_listed_anew(&self) -> bool {
+        matches!(self.label, Label::Beside | Label::Todo)
     }
 
     fn prefix(&self) -> &'static str {
@@ -144,7 +152,7 @@ pub(super) fn first_task(gone: &[Arc<Message>], goal: &CompactionGoal) -> Option
 }
 
 /// The summary of the removed messages `gone`, of about `goal.summary_tokens` tokens. It includes
-/// the lines of an earlier summary in them, except those about background work.
+/// the lines of an earlier summary in them, except those about background work and tasks.
 pub(super) fn of(gone: &[Arc<Message>], goal: &CompactionGoal) -> String {
     let text = lines_of(gone, goal)
         .text(bytes_in(goal.summary_tokens).saturating_sub(BEGIN.len() + END.len()));
@@ -191,7 +199,7 @@ fn lines_of(gone: &[Arc<Message>], goal: &CompactionGoal) -> SummaryLines {
             Message::User { content } => {
                 let earlier =
                     earlier(content).unwrap_or_default().lines().filter_map(SummaryLine::read);
-                for line in earlier.filter(|line| line.label != Label::Beside) {
+                for line in earlier.filter(|line| !line.is_listed_anew()) {
                     lines.add(line);
                 }
                 // The text of a skill is not the user's. The task stays as it is, next to the
@@ -226,6 +234,9 @@ fn lines_of(gone: &[Arc<Message>], goal: &CompactionGoal) -> SummaryLines {
     lines.replace_with_summary(goal.summary.as_deref());
     for beside in &goal.beside {
         lines.add(SummaryLine::new(Label::Beside, one_line(beside, KEPT_CHARS_MAX)));
+    }
+    for todo in &goal.todos {
+        lines.add(SummaryLine::new(Label::Todo, one_line(todo, KEPT_CHARS_MAX)));
     }
     lines
 }
@@ -337,12 +348,12 @@ impl SummaryLines {
     }
 
     /// The lines of the summary as text. Lines are dropped until they fit into `bytes_max`: the
-    /// least important label first, and within a label the oldest first. Standing instructions and
-    /// lines about background work are never dropped, so the text may be longer.
+    /// least important label first, and within a label the oldest first. Standing instructions,
+    /// lines about background work and tasks are never dropped, so the text may be longer.
     fn text(self, bytes_max: usize) -> String {
         let mut lines = self.all;
         let mut bytes: usize = lines.iter().flatten().map(SummaryLine::bytes).sum();
-        for (label, _) in LABELS.iter().rev().take_while(|(label, _)| *label > Label::Beside) {
+        for (label, _) in LABELS.iter().rev().take_while(|(label, _)| *label > Label::Todo) {
             for line in &mut lines {
                 if bytes <= bytes_max {
                     break;

@@ -374,3 +374,25 @@ fn file_that_was_changed_after_it_was_read_is_removed_before_other_outputs() {
     let Message::Tool { content, .. } = &*compacted.history[2] else { panic!("{compacted:?}") };
     assert!(text_of(content).contains("not shown any more"), "{content:?}");
 }
+
+#[test]
+fn summary_lists_the_current_tasks_and_not_those_of_an_earlier_summary() {
+    let todos = |lines: &[&str]| CompactionGoal {
+        todos: lines.iter().map(ToString::to_string).collect(),
+        summary_tokens: 10,
+        ..goal(10, 1)
+    };
+    let summary = |history: &[Arc<Message>]| {
+        let Message::User { content } = &*history[0] else { panic!("{history:?}") };
+        text_of(content)
+    };
+    let first = compact(&conversation(), &todos(&["1. in progress: a", "2. pending: b"])).unwrap();
+    let text = summary(&first.history);
+    assert!(text.contains("Your task list (todo_write): 1. in progress: a\n"), "{text}");
+    assert!(text.contains("Your task list (todo_write): 2. pending: b\n"), "never dropped: {text}");
+    let mut later = first.history;
+    later.extend(conversation());
+    let text = summary(&compact(&later, &todos(&["1. completed: a"])).unwrap().history);
+    assert_eq!(text.matches("Your task list").count(), 1, "{text}");
+    assert!(text.contains("1. completed: a"), "{text}");
+}

@@ -81,6 +81,8 @@ word_enum! {
         Policy = "policy",
         /// The flag `--yes` allowed the call.
         Yes = "--yes",
+        /// The time for the answer to questions of the model has passed.
+        Timeout = "timeout",
         /// No person could be asked, or too many requests were open: the call is denied.
         Nobody = "nobody",
     }

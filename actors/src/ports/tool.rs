@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::conversation::{CallId, ContentPart, InvocationId, SessionId};
-use crate::event::{Event, Origin};
+use crate::event::{Event, Origin, UserReply, UserRequest};
 use crate::ports::{ConnectionAsker, PermittedCall, PortFuture, Prepared};
 
 /// A tool that models can call.
@@ -41,6 +41,13 @@ pub trait Tool: Send + Sync + 'static {
         arguments: Value,
         context: CallContext,
     ) -> PortFuture<Result<Prepared, ToolError>>;
+
+    /// What the call asks the user before it runs, with the same `arguments` as for
+    /// [`prepare`](Tool::prepare); `None` if it asks nothing. The run gets the answer in
+    /// [`RunContext::answer`].
+    fn user_request(&self, arguments: &Value) -> Option<UserRequest> {
+        self.inner().and_then(|inner| inner.user_request(arguments))
+    }
 
     /// Performs the prepared effect. Dropping the future cancels the call and kills its processes.
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput>;
@@ -309,6 +316,22 @@ pub struct RunContext {
     /// `output_bytes_max`, which is lower if little is left. Tools that return more than
     /// `output_bytes_max` on request, such as pages of a file, return at most this.
     pub room_bytes: usize,
+    /// Answer of the user to [`Tool::user_request`]; `None` if the call has asked nothing.
+    pub answer: Option<UserAnswer>,
+}
+
+/// Answer to a request of a tool to the user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UserAnswer {
+    /// The user replied.
+    Replied(UserReply),
+    /// The user refused to answer, or did not accept the plan. The text is what the user said about
+    /// it; `None` if the user said nothing.
+    Refused(Option<String>),
+    /// The time for the answer has passed.
+    TimedOut,
+    /// The user cannot be asked. The text is the reason.
+    Unavailable(String),
 }
 
 impl fmt::Debug for RunContext {

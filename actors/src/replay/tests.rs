@@ -102,6 +102,7 @@ fn failed(id: &str, words: &str) -> Event {
 
 fn asked(id: &str, call: &str) -> Event {
     Event::PermissionRequested {
+        user_request: None,
         target: PermissionTarget::default(),
         request_id: QuestionId::new(id),
         call_id: CallId::new(call),
@@ -120,6 +121,7 @@ fn granted(id: &str, scope: Scope) -> Event {
     let target = "src".to_owned();
     let grant = Grant { operation: "write".to_owned(), target, scope };
     Event::PermissionGranted {
+        reply: None,
         target: PermissionTarget::default(),
         request_id: QuestionId::new(id),
         by: crate::event::DecisionSource::User,
@@ -428,4 +430,21 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn each_agent_has_its_last_task_list() {
+    use crate::event::{TodoItem, TodoStatus};
+    let todos =
+        |content: &str| vec![TodoItem { content: content.to_owned(), status: TodoStatus::Pending }];
+    let mut session = Session::default();
+    session.add(Event::TodosUpdated { todos: todos("first") });
+    session
+        .add_from(Some(origin("i2", Some("main"))), Event::TodosUpdated { todos: todos("below") });
+    session.add(Event::TodosUpdated { todos: todos("last") });
+    assert_eq!(session.replay().todos, todos("last"));
+    let below = replay(&session.0, Some(&InvocationId::new("i2")));
+    assert_eq!(below.todos, todos("below"));
+    session.add(Event::TodosUpdated { todos: Vec::new() });
+    assert!(session.replay().todos.is_empty());
 }

@@ -91,7 +91,8 @@ impl State {
         let origin = self.base.new_origin();
         let beside = self.base.services.background_work(&origin);
         let files = FileTools::of(&self.base.specs);
-        let goal = CompactionGoal { keep, beside, files, ..quarter };
+        let todos = self.base.services.todos.lines(&origin);
+        let goal = CompactionGoal { keep, beside, todos, files, ..quarter };
         let has_summariser = self.compactor.summariser.is_some();
         let large = budget.inline_result_tokens;
         let plan = plan(&self.main_run.history, &goal, large, has_summariser);

@@ -33,7 +33,7 @@ use crate::root_session::{
     TurnOutcome, UserCall,
 };
 use crate::subscription::{Feed, Subscription};
-use crate::tool_call::{Checkpoints, Notices, Services};
+use crate::tool_call::{Checkpoints, Notices, Services, TodoLists};
 use crate::transcript_writer::{self, Outbox, Transcript};
 
 /// Maximum wait for a requested compaction; the request for its summary times out long before.
@@ -427,6 +427,7 @@ impl SessionBase {
                 settings.session_id.clone(),
             ),
             notices: Notices::default(),
+            todos: TodoLists::default(),
             cwd: settings.cwd.clone(),
             asking: settings.asking,
             tier: settings.tier.clone(),

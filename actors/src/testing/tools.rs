@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::conversation::CallId;
+use crate::event::UserRequest;
 use crate::ports::{
     Action, CallContext, Operation, PermittedCall, PortFuture, Prepared, RunContext, SideEffect,
     Tool, ToolAnnotations, ToolError, ToolOutput, ToolSpec,
@@ -288,5 +289,34 @@ impl Tool for GuardedTool {
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
         (self.1)(&context.call.call_id);
         Box::pin(async move { ToolOutput::text(text_of(call)) })
+    }
+}
+
+/// Tool that asks the user, and returns the answer as text.
+#[derive(Debug)]
+pub struct AskingTool(ToolSpec, UserRequest);
+
+impl AskingTool {
+    /// Creates the tool `ask` without side effects, whose calls make `request`.
+    pub fn new(request: UserRequest) -> AskingTool {
+        AskingTool(spec("ask", SideEffect::None), request)
+    }
+}
+
+impl Tool for AskingTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn prepare(&self, arguments: Value, _: CallContext) -> PrepareResult {
+        Box::pin(async move { Ok(prepared("ask", &arguments)) })
+    }
+
+    fn user_request(&self, _: &Value) -> Option<UserRequest> {
+        Some(self.1.clone())
+    }
+
+    fn run(&self, _: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
+        Box::pin(async move { ToolOutput::text(format!("{:?}", context.answer)) })
     }
 }

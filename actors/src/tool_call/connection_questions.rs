@@ -93,6 +93,7 @@ impl AskingCall {
                 policy: Arc::clone(&policy) as Arc<dyn Policy>,
                 cwd: self.cwd.clone(),
                 asker: guard.watch(),
+                timer: None,
                 reply,
             }))
         };
@@ -111,7 +112,8 @@ impl AskingCall {
                 ConnectionAnswer::Allowed { lasting }
             }
             Some(ApprovalResult::Denied { reason }) => ConnectionAnswer::Denied { reason },
-            None => {
+            // The last one belongs to requests of the model.
+            None | Some(ApprovalResult::Answered(_)) => {
                 let reason = "the part that asks the user has stopped".to_owned();
                 ConnectionAnswer::Denied { reason }
             }

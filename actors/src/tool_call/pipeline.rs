@@ -13,6 +13,7 @@ use crate::conversation::{ContentPart, ToolCall, cap_parts};
 use crate::delegation;
 use crate::event::{
     Durability, Event, Grant, HookEvent, Origin, SandboxTier, StartedCall, ToolFailureClass,
+    UserRequest,
 };
 use crate::hook_events::HookOutcome;
 use crate::permission_coordinator::{
@@ -22,7 +23,7 @@ use crate::permission_coordinator::{
 use crate::ports::{
     Action, CallContext, Confinement, HookPayload, HookedCall, OutputDelta, PermissionQuestion,
     PermittedCall, Prepared, Review, RunContext, SideEffect, Situation, Tool, ToolError,
-    ToolOutput, Verdict, review,
+    ToolOutput, UserAnswer, Verdict, review,
 };
 use crate::tool_call::arguments::{Arguments, validate};
 use crate::tool_call::open_question::CallQuestion;
@@ -72,6 +73,34 @@ struct Accepted {
     notes: Vec<String>,
 }
 
+/// Request of a permitted call to the user.
+struct CallUserRequest {
+    request: UserRequest,
+    action: Action,
+    question: PermissionQuestion,
+}
+
+impl CallUserRequest {
+    /// The request of a call of `tool`; `None` if it asks nothing.
+    fn of(
+        tool: &dyn Tool,
+        permitted: &PermittedCall,
+        accepted: &Accepted,
+    ) -> Option<CallUserRequest> {
+        let request = tool.user_request(&accepted.value)?;
+        let question = PermissionQuestion {
+            reason: "the model asks".to_owned(),
+            scopes: Vec::new(),
+            grant: None,
+            grants_part: false,
+            yes_covers: false,
+            rule: None,
+            confinement: permitted.confinement().clone(),
+        };
+        Some(CallUserRequest { request, action: permitted.action().clone(), question })
+    }
+}
+
 impl Pipeline {
     pub(crate) async fn run(self) -> CallEnd {
         if self.attached {
@@ -84,6 +113,14 @@ impl Pipeline {
     async fn carry_out(&self) -> Result<CallEnd, Refusal> {
         self.services.checkpoints.expect_effects(&self.services.transcript);
         let permitted = self.permit().await;
+        let request = permitted.as_ref().ok();
+        let request = request.and_then(|(tool, permitted, accepted)| {
+            Some((Arc::clone(tool), CallUserRequest::of(&**tool, permitted, accepted)?))
+        });
+        let answer = match request {
+            Some((tool, request)) => Some(self.ask_user(&*tool, request).await),
+            None => None,
+        };
         // Before the intent: a request that is still open now is obsolete.
         self.asked.withdraw();
         let (tool, permitted, accepted) = permitted?;
@@ -93,7 +130,7 @@ impl Pipeline {
         }
         let intent = self.intent(effect, &permitted, accepted.coerced);
         self.intend(effect, intent, permitted.action().summary.clone()).await?;
-        let (mut output, elapsed) = self.perform(&*tool, permitted).await;
+        let (mut output, elapsed) = self.perform(&*tool, permitted, answer).await;
         // The model is informed about changed arguments.
         let notes = accepted.notes.into_iter().chain(self.note.clone());
         output.content.extend(notes.map(ContentPart::text));
@@ -303,6 +340,37 @@ impl Pipeline {
         action: Action,
         question: PermissionQuestion,
     ) -> Result<Option<Binding>, Refusal> {
+        match self.ask(tool, action, question, None).await {
+            Some(ApprovalResult::Allowed(binding)) => Ok(Some(binding)),
+            Some(ApprovalResult::Covered) => Ok(None),
+            Some(ApprovalResult::Denied { reason }) => Err(denied(&reason, None)),
+            Some(ApprovalResult::Answered(_)) | None => {
+                Err(denied("the part that asks the user has stopped", None))
+            }
+        }
+    }
+
+    /// Asks the user what a permitted call wants to know, and waits for the answer.
+    async fn ask_user(&self, tool: &dyn Tool, asked: CallUserRequest) -> UserAnswer {
+        let CallUserRequest { request, action, question } = asked;
+        match self.ask(tool, action, question, Some(request)).await {
+            Some(ApprovalResult::Answered(answer)) => answer,
+            Some(ApprovalResult::Denied { reason }) => UserAnswer::Unavailable(reason),
+            Some(ApprovalResult::Allowed(_) | ApprovalResult::Covered) | None => {
+                UserAnswer::Unavailable("the part that asks the user has stopped".to_owned())
+            }
+        }
+    }
+
+    /// Opens a permission request, or a request of the model, and waits for the answer. `None` if
+    /// the part that asks has stopped.
+    async fn ask(
+        &self,
+        tool: &dyn Tool,
+        action: Action,
+        question: PermissionQuestion,
+        user_request: Option<UserRequest>,
+    ) -> Option<ApprovalResult> {
         let before = self.asked.take();
         let id = before.clone().unwrap_or_else(|| self.services.ids.question());
         let asker = ApprovalGuard::new(id.clone(), self.services.permissions.clone());
@@ -314,10 +382,11 @@ impl Pipeline {
             };
             self.services.book.show(id.clone(), shown);
         }
+        let kind = user_request.map_or(RequestKind::Call, RequestKind::OfModel);
         let ask = |reply| {
             permission::Msg::Ask(Box::new(ApprovalRequest {
                 id: id.clone(),
-                kind: RequestKind::Call,
+                kind: kind.clone(),
                 call_id: self.call.id.clone(),
                 origin: Arc::clone(&self.origin),
                 action: action.clone(),
@@ -326,17 +395,13 @@ impl Pipeline {
                 policy: Arc::clone(&self.services.policy),
                 cwd: self.services.cwd.clone(),
                 asker: asker.watch(),
+                timer: None,
                 reply,
             }))
         };
         let answer = self.services.permissions.call_until_answered(ask).await;
         asker.answered();
-        match answer {
-            Some(ApprovalResult::Allowed(binding)) => Ok(Some(binding)),
-            Some(ApprovalResult::Covered) => Ok(None),
-            Some(ApprovalResult::Denied { reason }) => Err(denied(&reason, None)),
-            None => Err(denied("the part that asks the user has stopped", None)),
-        }
+        answer
     }
 
     /// True if the call runs a command that cannot change a file, because its sandbox has no
@@ -395,7 +460,12 @@ impl Pipeline {
         Ok(())
     }
 
-    async fn perform(&self, tool: &dyn Tool, permitted: PermittedCall) -> (ToolOutput, Duration) {
+    async fn perform(
+        &self,
+        tool: &dyn Tool,
+        permitted: PermittedCall,
+        answer: Option<UserAnswer>,
+    ) -> (ToolOutput, Duration) {
         let start = self.services.clock.monotonic();
         let (output_tx, mut output_rx) = mpsc::channel(OUTPUT_IN_FLIGHT);
         let (facts_tx, mut facts_rx) = mpsc::channel(OUTPUT_IN_FLIGHT);
@@ -410,6 +480,7 @@ impl Pipeline {
             connections,
             output_bytes_max: self.services.limits.output_bytes_max.min(self.room_bytes),
             room_bytes: self.room_bytes,
+            answer,
         };
         let mut run = tool.run(permitted, context);
         let mut output = loop {
@@ -452,6 +523,9 @@ impl Pipeline {
     /// Records an event of the tool, after waiting for space in the outbox. If the journal cannot
     /// be written, the event is lost.
     async fn fact(&self, fact: Event) {
+        if let Event::TodosUpdated { todos } = &fact {
+            self.services.todos.set(&self.origin, todos);
+        }
         if self.services.transcript.room().await.is_ok() {
             self.services.transcript.note(Some(&self.origin), fact);
         }

@@ -17,6 +17,7 @@ use crate::ports::{
 use crate::testing_seam::FailPoints;
 use crate::tool_call::checkpoints::Checkpoints;
 use crate::tool_call::post_call::Notices;
+use crate::tool_call::todo_lists::TodoLists;
 use crate::transcript_writer::Transcript;
 
 /// Maximum number of lines in a list of background work.
@@ -38,6 +39,7 @@ pub(crate) struct Services {
     pub(crate) mode: ModeView,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) notices: Notices,
+    pub(crate) todos: TodoLists,
     pub(crate) asking: AnswerSource,
     pub(crate) tier: SandboxTier,
     pub(crate) cwd: String,

@@ -45,3 +45,5 @@ mod survival;
 mod titles;
 /// One prompt, from the user to the answer.
 mod turns;
+/// Questions and plans of the model.
+mod user_requests;

@@ -231,11 +231,12 @@ impl AttachedOutput {
                 return self.note(&format!("({})", printable(&text)));
             }
             // The client in the owning process has no name.
-            Event::PermissionGranted { answered_by: None, by, .. }
+            Event::PermissionGranted { answered_by: None, by, reply, .. }
                 if *by == DecisionSource::User && self.caught_up =>
             {
                 let shown = self.progress.follow(announcement);
-                return shown + &self.note("(allowed where the session runs)");
+                let what = if reply.is_some() { "answered" } else { "allowed" };
+                return shown + &self.note(&format!("({what} where the session runs)"));
             }
             Event::PermissionDenied { answered_by: None, by, .. }
                 if *by == DecisionSource::User && self.caught_up =>
@@ -309,6 +310,7 @@ mod tests {
             detail: String::new(),
             reason: String::new(),
             scopes: vec![Scope::Once],
+            user_request: None,
             digest: String::new(),
             cwd: String::new(),
             binding: String::new(),
@@ -321,6 +323,7 @@ mod tests {
             by: DecisionSource::User,
             reason: "no".to_owned(),
             target: posse_actors::event::PermissionTarget::default(),
+            user_request: false,
             rule: None,
             answered_by: by.map(str::to_owned),
         }

@@ -59,13 +59,19 @@ pub async fn drive(session: SessionHandle, task: Option<Task>, manner: RunOption
     front.finish(last).await
 }
 
+/// An open permission request, or a request of the model.
+struct OpenRequest {
+    id: QuestionId,
+    is_permission: bool,
+}
+
 struct Driven {
     front: Front,
     /// Instructions from standard input; `None` after its end.
     driver: Option<Receiver<Numbered>>,
     running: Option<RunFuture>,
     /// Ids of the open permission requests.
-    open: Vec<QuestionId>,
+    open: Vec<OpenRequest>,
     /// Number of permission requests denied because standard input had ended.
     unanswered: u32,
     complaints: u32,
@@ -121,22 +127,25 @@ impl Driven {
     async fn announce(&mut self, announcement: &std::sync::Arc<Announcement>) {
         self.front.follow(announcement).await;
         match announcement.event() {
-            Event::PermissionRequested { request_id, .. } if !self.open.contains(request_id) => {
-                self.open.push(request_id.clone());
+            Event::PermissionRequested { request_id, user_request, .. }
+                if self.open.iter().all(|open| open.id != *request_id) =>
+            {
+                let (id, is_permission) = (request_id.clone(), user_request.is_none());
+                self.open.push(OpenRequest { id, is_permission });
                 if self.driver.is_none() {
                     self.controller_left().await;
                 }
             }
-            event => self.open.retain(|open| Some(open) != event.closed_question()),
+            event => self.open.retain(|open| Some(&open.id) != event.closed_question()),
         }
     }
 
     async fn controller_left(&mut self) {
         self.driver = None;
-        for id in std::mem::take(&mut self.open) {
+        for OpenRequest { id, is_permission } in std::mem::take(&mut self.open) {
             let decision = HumanDecision::Deny { reason: Some(NOBODY.to_owned()) };
             if self.front.session.answer(id, decision).await.is_ok() {
-                self.unanswered += 1;
+                self.unanswered += u32::from(is_permission);
             }
         }
     }

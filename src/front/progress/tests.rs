@@ -80,6 +80,7 @@ fn change_shows_the_start_of_its_diff() {
 fn diff_of_a_permission_request_is_not_repeated() {
     let id = QuestionId::new("q1");
     let asked = Event::PermissionRequested {
+        user_request: None,
         target: posse_actors::event::PermissionTarget::default(),
         request_id: id.clone(),
         call_id: CallId::new("c1"),
@@ -93,6 +94,7 @@ fn diff_of_a_permission_request_is_not_repeated() {
         binding: String::new(),
     };
     let granted = |by: &str| Event::PermissionGranted {
+        reply: None,
         target: posse_actors::event::PermissionTarget::default(),
         request_id: id.clone(),
         by: by.to_owned().into(),
@@ -366,5 +368,24 @@ fn output_of_others_is_not_erased() {
     ! the reply broke off (cut); what had arrived is kept
     ! what stands above of the reply does not count
     ! local: attempt 1 failed (cut); again in 1.2 s
+    ");
+}
+
+#[test]
+fn task_list_is_printed_escaped() {
+    use posse_actors::event::{TodoItem, TodoStatus};
+    let item = |content: &str, status| TodoItem { content: content.to_owned(), status };
+    let todos = vec![
+        item("read\u{1b}[2J it", TodoStatus::Completed),
+        item("change it", TodoStatus::InProgress),
+        item("test it", TodoStatus::Pending),
+        item("ask", TodoStatus::Cancelled),
+    ];
+    let shown = ProgressPrinter::new(false, false).show(&Event::TodosUpdated { todos });
+    insta::assert_snapshot!(shown, @r"
+      [x] read\u{1b}[2J it
+      [>] change it
+      [ ] test it
+      [-] ask
     ");
 }

@@ -282,14 +282,18 @@ impl Story {
                 self.questions.insert(request_id, place);
                 return;
             }
+            Event::PermissionGranted { request_id, by, reply: Some(_), .. } => {
+                (request_id, (true, format!("answered by {by}")))
+            }
             Event::PermissionGranted { request_id, by, scope, grant, .. } => {
                 let covers = grant
                     .map(|grant| format!(": {} in {}", grant.operation, grant.target))
                     .unwrap_or_default();
                 (request_id, (true, format!("allowed by {by}, {}{covers}", scope_name(scope))))
             }
-            Event::PermissionDenied { request_id, by, reason, .. } => {
-                (request_id, (false, format!("denied by {by}: {reason}")))
+            Event::PermissionDenied { request_id, by, reason, user_request, .. } => {
+                let what = if user_request { "not answered" } else { "denied" };
+                (request_id, (false, format!("{what} by {by}: {reason}")))
             }
             Event::PermissionWithdrawn { request_id, reason } => {
                 (request_id, (false, format!("withdrawn: {reason}")))

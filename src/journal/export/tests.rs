@@ -83,6 +83,7 @@ fn session(text: &str) -> Vec<Event> {
         },
         Event::ToolRequested { call_id: id.clone(), name: owned(), arguments: owned() },
         Event::PermissionRequested {
+            user_request: None,
             target: PermissionTarget::default(),
             request_id: question.clone(),
             call_id: id.clone(),
@@ -96,6 +97,7 @@ fn session(text: &str) -> Vec<Event> {
             binding: owned(),
         },
         Event::PermissionGranted {
+            reply: None,
             target: PermissionTarget::default(),
             request_id: question,
             by: owned().into(),

@@ -28,6 +28,7 @@ impl Tui<'_> {
                 }
                 Effect::Withdraw { id, back } => self.withdraw(id, back),
                 Effect::Edit => self.edit().await,
+                Effect::EditPlan(plan) => self.edit_plan(plan).await,
                 Effect::Attach(name) => self.attach(name),
                 Effect::Find(query) => self.find(&query),
                 Effect::Interrupt => {

@@ -19,8 +19,22 @@ impl Tui<'_> {
     /// Edits the prompt in the user's editor, with long pastes in full. The event loop waits for
     /// the editor. If it fails, the error is shown and the prompt stays unchanged.
     pub(super) async fn edit(&mut self) {
-        let edit = self.environment.editor();
         let text = self.app.composer.expanded_text();
+        if let Some(text) = self.edited(text).await {
+            self.app.composer.set(&text);
+        }
+    }
+
+    /// Edits the plan in question in the user's editor. If it fails, the plan stays unchanged.
+    pub(super) async fn edit_plan(&mut self, plan: String) {
+        if let Some(plan) = self.edited(plan).await {
+            self.app.prompts.set_plan(&plan);
+        }
+    }
+
+    /// The text after the user has edited it. `None` after an error, which is shown.
+    async fn edited(&mut self, text: String) -> Option<String> {
+        let edit = self.environment.editor();
         self.reader.pause();
         self.release().await;
         // Events that arrive meanwhile are handled afterwards; none is lost.
@@ -28,12 +42,13 @@ impl Tui<'_> {
         self.reacquire();
         self.reader.resume();
         match edited {
-            Ok(Ok(text)) => self.app.composer.set(&text),
+            Ok(Ok(text)) => return Some(text),
             Ok(Err(failure)) => self.app.view.failures(&[failure]),
             Err(died) => {
                 self.app.view.note(Role::Bad, format!("the editor thread crashed: {died}"));
             }
         }
+        None
     }
 
     async fn release(&mut self) {

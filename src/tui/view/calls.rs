@@ -44,6 +44,9 @@ impl View {
             Event::ToolOutcomeUnknown { call_id, name, begun, .. } => {
                 self.tool(call_id, name, now).set_outcome_unknown(begun.as_ref());
             }
+            Event::TodosUpdated { todos } | Event::SessionForked { todos, .. } => {
+                return self.todos.clone_from(todos);
+            }
             _ => return,
         }
         self.update_wait_reasons();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use posse_actors::event::{TodoItem, TodoStatus, todo_progress};
 use ratatui::text::Line;
 
 use crate::text::{TextRow, clipped, row, sanitize, span};
@@ -123,6 +124,13 @@ impl View {
                 let mark = span(theme, Role::Accent, format!("{} ", spinner(now)));
                 let text = span(theme, Role::Dim, clipped(&text, columns.saturating_sub(2)));
                 rows.push(Line::from(vec![mark, text]));
+                let open = |item: &TodoItem| {
+                    matches!(item.status, TodoStatus::Pending | TodoStatus::InProgress)
+                };
+                if self.todos.iter().any(open) {
+                    let text = format!("  {}", sanitize(&todo_progress(&self.todos)));
+                    rows.push(row(theme, Role::Dim, clipped(&text, columns)));
+                }
             }
             (Some(Parked { cause, .. }), None) => {
                 add(Role::Warn, format!("⏸ parked: {}", cause.replace('\n', " ")));

@@ -46,11 +46,19 @@ pub(super) fn of(event: &Event) -> Option<(Role, String)> {
             format!("! {provider}: attempt {attempt} failed ({cause}); retry in {wait}")
         }
         Event::ProviderFailover { .. } => failover_notice(event),
+        Event::PermissionDenied { by, reason, user_request: true, .. }
+            if *by != DecisionSource::User =>
+        {
+            format!("! not answered: {reason}")
+        }
         Event::PermissionDenied { by, reason, rule, .. } if *by == DecisionSource::Nobody => {
             let rule = rule.as_deref().map(|rule| format!("\n  rule: {rule}")).unwrap_or_default();
             format!("! denied: {reason}{rule}")
         }
         // This front end owns the session; a named answer comes from an attached one.
+        Event::PermissionGranted { answered_by: Some(by), reply: Some(_), .. } => {
+            format!("! answered by {by}")
+        }
         Event::PermissionGranted { answered_by: Some(by), .. } => format!("! allowed by {by}"),
         Event::PermissionDenied { answered_by: Some(by), .. } => format!("! denied by {by}"),
         Event::ActorCrashed { actor, cause } => format!("! {actor} crashed: {cause}"),

@@ -155,6 +155,7 @@ fn waiting_calls_show_the_reason_without_a_spinner() {
     assert!(screen.contains("· bash touch b · waiting for earlier calls"), "{screen}");
     assert!(!screen.contains("20 s"), "{screen}");
     stage.happens(Event::PermissionDenied {
+        user_request: false,
         target: PermissionTarget::default(),
         request_id: QuestionId::new("q1"),
         by: posse_actors::event::DecisionSource::User,
@@ -181,6 +182,7 @@ fn grants_appear_in_the_transcript() {
     for scope in [Scope::Session, Scope::Project, Scope::Global] {
         let grant = Grant { operation: operation.clone(), target: target.clone(), scope };
         stage.happens(Event::PermissionGranted {
+            reply: None,
             target: PermissionTarget::default(),
             request_id: QuestionId::new("q1"),
             by: posse_actors::event::DecisionSource::User,
@@ -277,4 +279,27 @@ fn progress_of_a_checkpoint_is_shown_until_it_is_stored() {
     assert!(stage.screen(80, 24).contains("checkpoint: 500 of 1200 files are stored"));
     stage.happens(Event::CheckpointProgress { files: 1200, total: 1200 });
     assert!(!stage.screen(80, 24).contains("files are stored"));
+}
+
+#[test]
+fn task_list_is_shown_with_its_call_and_as_progress_of_the_run() {
+    use posse_actors::event::{TodoItem, TodoStatus};
+    let item = |content: &str, status| TodoItem { content: content.to_owned(), status };
+    let todos = vec![
+        item("read\u{1b}[2J it", TodoStatus::Completed),
+        item("change it", TodoStatus::InProgress),
+        item("test it", TodoStatus::Pending),
+    ];
+    let mut stage = TestScreen::with_task();
+    stage.happens(Event::TodosUpdated { todos: todos.clone() });
+    let summary = "task list: 1 of 3 tasks done; in progress: change it";
+    stage.calls("c1", summary, "stored", json!({ "todos": todos }));
+    let screen = stage.screen(80, 24);
+    let list = "• task list: 1 of 3 tasks done; in progress: change it\n  [x] read it\n  \
+                [>] change it\n  [ ] test it\n";
+    assert!(screen.contains(list), "{screen}");
+    assert!(screen.contains("\n  1 of 3 tasks done; in progress: change it\n"), "{screen}");
+    let done = vec![item("read it", TodoStatus::Completed)];
+    stage.happens(Event::TodosUpdated { todos: done });
+    assert!(!stage.screen(80, 24).contains("1 of 1"), "nothing is left to do");
 }

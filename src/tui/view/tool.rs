@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posse_actors::conversation::{CallId, ContentPart, text_of};
-use posse_actors::event::{StartedCall, ToolFailureClass};
+use posse_actors::event::{StartedCall, TodoItem, TodoStatus, ToolFailureClass};
 use serde_json::Value;
 
 use posse_frontend::outcome::clock_time;
@@ -85,6 +85,8 @@ pub(crate) struct ToolCallView {
     output: Vec<String>,
     above: usize,
     diff: Option<String>,
+    /// Task list that the call has written.
+    todos: Vec<TodoItem>,
     /// Reason why the call has not started; `None` if it has started or is only under review.
     pub(super) waits: Option<WaitReason>,
     /// True if a subagent works on the call and is shown in the subagent tree.
@@ -143,6 +145,11 @@ impl ToolCallView {
             (self.output, self.above) =
                 last_lines(&text_of(content), if own { OWN_LINES_MAX } else { OUTPUT_LINES_MAX });
         }
+        if metadata.get("answers").is_some() {
+            self.ended = Some("answered".to_owned());
+            (self.output, self.above) = last_lines(&text_of(content), OWN_LINES_MAX);
+        }
+        self.todos = serde_json::from_value(metadata["todos"].clone()).unwrap_or_default();
         self.diff = metadata["diff"].as_str().filter(|diff| !diff.is_empty()).map(str::to_owned);
     }
 
@@ -232,6 +239,18 @@ impl ToolCallView {
             rows.push(row(theme, Role::Dim, clipped(&format!("  └ {ended}{more}"), columns)));
             let lines = self.output.iter().map(|line| clipped(line, columns.saturating_sub(4)));
             rows.extend(lines.map(|line| row(theme, Role::Dim, format!("    {line}"))));
+        }
+        for item in &self.todos {
+            let (mark, role) = match item.status {
+                TodoStatus::InProgress => (Role::Strong, Role::Strong),
+                TodoStatus::Completed | TodoStatus::Cancelled => (Role::Good, Role::Dim),
+                TodoStatus::Pending => (Role::Dim, Role::Text),
+            };
+            let line = sanitize(&item.line());
+            let (box_, text) = line.split_at(4);
+            let first = [Span::raw("  "), span(theme, mark, box_)];
+            let lines = wrap(&[span(theme, role, text)], columns, &first, &[Span::raw("      ")]);
+            rows.extend(lines);
         }
         if let Some(diff) = &self.diff {
             let inner = diff::rows(diff, columns.saturating_sub(4), DIFF_LINES_MAX, theme);

@@ -11,7 +11,7 @@ use ractor::SpawnErr;
 use crate::agent_invocation::Resumed;
 use crate::agent_invocation::UnfinishedCall;
 use crate::conversation::{CallId, ContentPart, Message, text_of};
-use crate::event::{Branch, Event, MessageKind, Origin, ResumedConfig, ToolFailureClass};
+use crate::event::{Branch, Event, MessageKind, Origin, ResumedConfig, TodoItem, ToolFailureClass};
 use crate::ledger::{Accounts, RecoveredUsage};
 use crate::outcome::Memories;
 use crate::ports::ToolOutput;
@@ -61,6 +61,7 @@ impl State {
             return self.base.transcript.note(None, self.base.started(None));
         };
         let replayed = &resumption.replayed;
+        self.base.services.todos.set_main(&replayed.todos);
         self.main_run.history.clone_from(&replayed.messages);
         self.main_run.queued.clone_from(&replayed.queued);
         if resumption.lost {
@@ -70,7 +71,8 @@ impl State {
             self.base.report_fork_jobs(replayed, &mut self.main_run);
         }
         if let Some(branch) = &resumption.branch {
-            self.base.branch_off(branch, Memories::of(replayed), &self.main_run);
+            let (memories, todos) = (Memories::of(replayed), replayed.todos.clone());
+            self.base.branch_off(branch, memories, todos, &self.main_run);
         } else {
             let records = replayed.last_record;
             let (with, changed) = (Some(Box::new(self.base.with())), resumption.changed.clone());
@@ -203,7 +205,7 @@ impl SessionBase {
         }
     }
 
-    fn branch_off(&self, branch: &Branch, memories: Memories, run: &MainRun) {
+    fn branch_off(&self, branch: &Branch, memories: Memories, todos: Vec<TodoItem>, run: &MainRun) {
         if let Some(delegation_handle) = &self.delegation_handle {
             delegation_handle.memories.lock().clone_from(&memories);
         }
@@ -213,6 +215,7 @@ impl SessionBase {
             parent_record: branch.record,
             history: run.history.clone(),
             memories,
+            todos,
         };
         self.transcript.note(None, forked);
         for queued in &run.queued {

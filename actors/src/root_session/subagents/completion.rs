@@ -280,6 +280,7 @@ impl State {
         }
         let left = self.subagents.open_calls_of(&child.origin, &replayed, child.returned);
         self.base.close_open_calls(&child.origin, &replayed, &left);
+        self.base.services.todos.set(&child.origin, &replayed.todos);
         let Replayed { messages, mut queued, last, actions, .. } = replayed;
         // A resumed subagent has the full number of turns.
         let (turns, usage) = last.map(|last| (last.turns, last.usage)).unwrap_or_default();
