@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn each_enum_value_has_its_journal_text() {
-        assert_eq!(texts(DecisionSource::KNOWN), ["user", "policy", "--yes", "nobody"]);
+        assert_eq!(texts(DecisionSource::KNOWN), ["user", "policy", "--yes", "timeout", "nobody"]);
         let classes =
             ["invalid", "denied", "failed", "cancelled", "crashed", "skipped", "unknown_tool"];
         assert_eq!(texts(ToolFailureClass::KNOWN), classes);
