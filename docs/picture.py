@@ -103,7 +103,7 @@ def main():
     provider = {"type": "openai-compatible", "baseURL": f"http://127.0.0.1:{server.server_address[1]}/v1",
                 "model": "coder-1", "auth": "none"}
     with open(f"{place}/posse/config/config.json", "w") as file:
-        json.dump({"defaultProvider": "local", "providers": {"local": provider},
+        json.dump({"defaultProvider": "local", "permissionMode": "ask", "providers": {"local": provider},
                    "models": {"coder-1": {"contextWindow": 128000}}}, file)
     tmux = ["tmux", "-f", "/dev/null", "-S", f"{place}/socket"]
     enter = "unshare -m" if os.geteuid() == 0 else "unshare -rm"
