@@ -79,6 +79,8 @@ def main():
     shown = f"The command succeeded; {CHANGED} changed"
     done = f"Kept {CHANGED} of {CHANGED}"
     plain, start, until_shown, kept = [], [], [], []
+    # Otherwise the disk is still busy with the tree.
+    os.sync()
     before = digest(work)
     for _ in range(rounds):
         until_shown.append(timed([posse, "try", "--drop", "--", COMMAND], shown)[1])
@@ -89,8 +91,10 @@ def main():
         _, first, last = timed([posse, "try", "--keep", "--", COMMAND], shown, done)
         kept.append(last - first)
         reset(work)
+        os.sync()
         plain.append(timed(["bash", "-c", COMMAND])[0])
         reset(work)
+        os.sync()
     shutil.rmtree(base)
     median = statistics.median
     shown_ms, kept_ms = median(until_shown) - median(plain), median(kept)

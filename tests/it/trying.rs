@@ -178,6 +178,45 @@ fn kept_trial_is_in_the_workspace_and_can_be_undone() {
 }
 
 #[test]
+fn what_names_do_not_tell_is_checked_when_it_is_kept() {
+    let machine = machine();
+    let command = "mkdir -p x/objects x/refs x/hooks; echo 'ref: refs/heads/m' > x/HEAD; \
+                   echo '#!/bin/sh' > x/hooks/post-receive; \
+                   printf '[core]\\n\\tfsmonitor = evil\\n' > x/config";
+    let (ended, value) = tried(&machine, &["--keep", "--", command]);
+    ended.assert_code(1);
+    assert_eq!(value["kept"]["refused"], json!([]));
+    let findings = value["kept"]["findings"].to_string();
+    for finding in ["x/config got settings that may run programs", "x/hooks/post-receive"] {
+        assert!(findings.contains(finding), "{findings}");
+    }
+    assert!(!machine.read("x/config").contains("evil"));
+    assert!(!machine.work("x/hooks/post-receive").exists());
+}
+
+#[test]
+fn doctor_says_if_commands_can_be_tried() {
+    let machine = machine();
+    let row = |home: &Path| {
+        let mut command = machine.command(&["doctor", "--json"]);
+        command.env("POSSE_HOME", home);
+        let report: Value =
+            serde_json::from_str(&RunningPosse::start(command).end().stdout).unwrap();
+        let checks = report["checks"].as_array().unwrap().iter();
+        let check = checks.filter(|check| check["name"] == "trials").collect::<Vec<_>>();
+        assert_eq!(check.len(), 1, "{report}");
+        (check[0]["status"].as_str().unwrap().to_owned(), check[0]["detail"].to_string())
+    };
+    let (status, detail) = row(&machine.path("posse"));
+    assert_eq!(status, "good", "{detail}");
+    let inside = machine.work("state");
+    fs::create_dir(&inside).unwrap();
+    let (status, detail) = row(&inside);
+    assert!(status == "fact" && detail.contains("is in the workspace"), "{status} {detail}");
+    assert_eq!(fs::read_dir(&inside).unwrap().count(), 0, "nothing is left");
+}
+
+#[test]
 fn changes_of_a_failed_command_are_not_kept_by_a_flag() {
     let machine = machine();
     let before = digest(&machine.path("work"));
