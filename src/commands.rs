@@ -26,6 +26,7 @@ mod skills;
 mod system_prompt;
 mod text_editor;
 mod trust;
+mod try_command;
 mod tui;
 mod undo;
 
@@ -106,6 +107,7 @@ fn run_command(invocation: Invocation, environment: &Environment) -> Result<Exit
         Invocation::Grants(args) => grants::run(&args, environment),
         Invocation::Checkpoints(args) => checkpoints::run(&args, environment),
         Invocation::Undo(args) => checkpoints::undo(&args, environment),
+        Invocation::Try(args) => try_command::run(&args, environment),
         Invocation::Trust(args) => trust::run(&args, environment),
         Invocation::Permissions(action) => permission_check::check(&action, environment),
         Invocation::Doctor(args) => match &args.action {

@@ -59,6 +59,7 @@ static TOPICS: &[Topic] = &[
     topic!(["scripting"], "run posse from a program", "guide/scripting.md"),
     topic!(["skills"], "skills: instructions for kinds of task", "guide/skills.md"),
     topic!(["trust"], "trust of a project", "guide/trust.md"),
+    topic!(["trying", "try"], "try a command before it changes files", "guide/trying.md"),
 ];
 
 /// The list of topics, with lines of at most 80 columns.

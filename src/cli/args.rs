@@ -93,6 +93,13 @@ pub enum Invocation {
     Checkpoints(CheckpointsArgs),
     /// Take back the changes of the last run, also those of its commands
     Undo(UndoArgs),
+    /// Run a command in a throw-away view of the workspace, and show its changes
+    ///
+    /// The command has no network, and what it changes in the workspace is collected elsewhere. Its
+    /// output and its changes are shown when it has ended; then they are kept or dropped. A rename
+    /// of a folder that existed before fails in such a view, with the error EXDEV; `mv` copies it
+    /// instead.
+    Try(TryArgs),
     /// Show the settings, agents and skills of a project; trust them or revoke the trust
     Trust(TrustArgs),
     /// Show the decision of the permission policy about commands, without running them
@@ -551,6 +558,26 @@ pub struct UndoArgs {
     /// Flags about files that the user has changed.
     #[command(flatten)]
     pub flags: RestoreFlags,
+}
+
+/// Arguments of `posse try`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct TryArgs {
+    /// The command: one argument is a line for the shell, several are a program and its arguments
+    #[arg(required = true, last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+    /// Keep the changes without asking, if the command succeeds
+    #[arg(long, conflicts_with = "drop")]
+    pub keep: bool,
+    /// Drop the changes without asking; the default without a terminal
+    #[arg(long)]
+    pub drop: bool,
+    /// JSON output; asks nothing
+    #[arg(long)]
+    pub json: bool,
+    /// Folder of the project
+    #[arg(long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
 }
 
 /// Arguments of `posse trust`.

@@ -20,7 +20,7 @@ pub use args::{
     DoctorAction, DoctorArgs, ExportFormat, GrantsAction, GrantsArgs, HelpArgs, InputFormat,
     Invocation, ListArgs, LoginArgs, ManArgs, OutputFormat, PermissionsAction, PlaceArgs,
     ReplayArgs, RestoreFlags, SessionsAction, SessionsArgs, Shell, SkillsAction, SkillsArgs,
-    TrustAction, TrustArgs, UndoArgs,
+    TrustAction, TrustArgs, TryArgs, UndoArgs,
 };
 pub use directory::{check_added, working_directory};
 pub use run_args::{

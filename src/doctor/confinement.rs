@@ -16,7 +16,9 @@ use serde_json::Value;
 use crate::commands::runtime;
 use crate::doctor::{Check, Examined, Status};
 use crate::failure::{ErrorCode, Exit, Failure};
-use crate::sandbox::{Backend, Directory, RunError, Sandbox, Spawn, Surroundings, Tried, Update};
+use crate::sandbox::{
+    Backend, Directory, RunError, Sandbox, Spawn, Surroundings, Tried, Update, obstacle,
+};
 use crate::wiring::confinement::probe_request;
 
 const AREA: &str = "sandbox";
@@ -104,6 +106,7 @@ pub(super) fn checks(examined: &Examined<'_>) -> Result<Vec<Check>, Failure> {
     }
     if sandbox.backend() != Backend::Nothing {
         checks.push(survey_coverage(sandbox.sees_all_of(examined.cwd, &trial.path("scratch"))));
+        checks.push(runtime.block_on(trial.tried(&sandbox, examined)));
     }
     drop(sandbox);
     runtime.shutdown_background();
@@ -142,14 +145,8 @@ impl Trial {
         }
     }
 
-    /// Runs the script. Returns, for each action, true if it succeeded; and the sandbox's report of
-    /// the restrictions that it applied.
-    async fn run(
-        &self,
-        sandbox: &Sandbox,
-        profile: &str,
-    ) -> (Result<CheckResults, RunError>, Value) {
-        let (program, arguments) = sandbox.shell_command(SCRIPT);
+    fn spawn(&self, sandbox: &Sandbox, profile: &str, script: &str) -> Spawn {
+        let (program, arguments) = sandbox.shell_command(script);
         let port = self.listener.local_addr().map_or(0, |address| address.port());
         let environment = vec![
             ("PLACE".into(), self.place.path().into()),
@@ -158,7 +155,7 @@ impl Trial {
             ("SHELL_USED".into(), program.clone().into()),
         ];
         let work = self.path("work");
-        let spawn = Spawn {
+        Spawn {
             program,
             arguments,
             directory: Directory::Path(work.clone()),
@@ -177,7 +174,17 @@ impl Trial {
             stop: None,
             masks_keys: false,
             at_timeout: None,
-        };
+        }
+    }
+
+    /// Runs the script. Returns, for each action, true if it succeeded; and the sandbox's report of
+    /// the restrictions that it applied.
+    async fn run(
+        &self,
+        sandbox: &Sandbox,
+        profile: &str,
+    ) -> (Result<CheckResults, RunError>, Value) {
+        let spawn = self.spawn(sandbox, profile, SCRIPT);
         let mut report = Value::Null;
         let outcome = sandbox.run(spawn, |update| {
             if let Update::Enforced { report: enforced, .. } = update {
@@ -190,6 +197,43 @@ impl Trial {
             lines.map(|(name, done)| (name.to_owned(), done == "yes")).collect()
         });
         (done, report)
+    }
+}
+
+impl Trial {
+    /// Makes the check about `posse try`: tries a command whose changes are collected where those of
+    /// real ones are, and looks for an obstacle in the working directory.
+    async fn tried(&self, sandbox: &Sandbox, examined: &Examined<'_>) -> Check {
+        let name = "trials";
+        let no = |reason: String| {
+            let detail = format!("`posse try` does not work here: {reason}");
+            Check::new(AREA, name, Status::Fact, detail)
+        };
+        let Ok(dirs) = examined.dirs else { return no("there is no state directory".to_owned()) };
+        let existing = dirs.state.ancestors().find(|folder| folder.is_dir());
+        let place = existing.and_then(|folder| {
+            tempfile::Builder::new().prefix(".posse-doctor-").tempdir_in(folder).ok()
+        });
+        let Some(place) = place else {
+            return no(format!("{} is not writable", dirs.state.display()));
+        };
+        if let Some(reason) = obstacle(examined.cwd, place.path()) {
+            return no(reason);
+        }
+        let spawn = self.spawn(sandbox, "workspace-write", "echo x > tried");
+        match sandbox.try_command(spawn, place.path(), None, |_| {}).await {
+            Ok(tried) if tried.changes.changes.len() == 1 && !self.path("work/tried").exists() => {
+                Check::new(
+                    AREA,
+                    name,
+                    Status::Good,
+                    "a command can be tried before it changes files",
+                )
+            }
+            Ok(_) => no("the changes of a command were not collected".to_owned()),
+            Err(RunError::NotPrepared { reason }) => no(reason),
+            Err(error) => no(error.to_string()),
+        }
     }
 }
 

@@ -50,6 +50,9 @@ const OOM_SCORE_ADJUSTMENT: &str = "500";
 /// Exit code of a helper that failed to become the command.
 const NOT_PREPARED: u8 = 125;
 
+/// Error text for a working directory that was replaced before the command starts.
+const OTHER_DIRECTORY: &str = "the working directory is another one by now";
+
 /// Kind of a helper. It determines the preparation before the helper knows its command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HelperShape {
@@ -334,6 +337,12 @@ fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     }
     let path = folder_path(&directory)?;
     let meant = identity(&directory)?;
+    let is_same = |found: &std::fs::Metadata| (found.dev(), found.ino()) == meant;
+    // In an overlay it has another identity, so it is compared before.
+    let is_overlaid = plan.is_overlaid(&path);
+    if is_overlaid && !std::fs::symlink_metadata(&path).is_ok_and(|found| is_same(&found)) {
+        return Err(OTHER_DIRECTORY.to_owned());
+    }
     // The descriptor belongs to the outer tree, where nothing is read-only.
     drop(directory);
     if plan.backend == Backend::Namespaces {
@@ -345,9 +354,9 @@ fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     }
     limit_user_processes(plan);
     std::env::set_current_dir(&path).context(path.display())?;
-    let found = File::open(".").context(path.display())?;
-    if identity(&found.into())? != meant {
-        return Err("the working directory is another one by now".to_owned());
+    let found = std::fs::metadata(".").context(path.display())?;
+    if !is_overlaid && !is_same(&found) {
+        return Err(OTHER_DIRECTORY.to_owned());
     }
     kernel::drop_capabilities().context("capabilities stay")?;
     nix::sys::prctl::set_no_new_privs().context("new privileges")?;
@@ -454,7 +463,7 @@ impl Facts {
             report["processesMax"] = json!(self.mounted.processes_max);
         }
         if plan.backend == Backend::Namespaces {
-            let Mounted { namespaces, own_processes, writable, .. } = &self.mounted;
+            let Mounted { namespaces, own_processes, writable, overlays, .. } = &self.mounted;
             let Mounted { read_only, pinned, hidden, replaced, masked, .. } = &self.mounted;
             report["namespaces"] = json!(namespaces);
             report["ownProcesses"] = json!(own_processes);
@@ -462,6 +471,9 @@ impl Facts {
                 "writable": writable, "readOnly": read_only, "pinned": pinned,
                 "hidden": hidden, "replaced": replaced, "masked": masked,
             });
+            if *overlays > 0 {
+                report["overlays"] = json!(overlays);
+            }
         }
         report
     }

@@ -2,10 +2,11 @@
 
 #![expect(unsafe_code, reason = "system calls without a safe wrapper")]
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use nix::libc;
@@ -39,6 +40,166 @@ pub(crate) fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
     let tree = RawFd::try_from(checked(tree)?).map_err(io::Error::other)?;
     // SAFETY: the kernel has just opened it for us.
     Ok(unsafe { OwnedFd::from_raw_fd(tree) })
+}
+
+/// Opens the folder at `path` as a layer of an overlay. A link at `path` is not followed.
+pub(crate) fn open_folder(path: &Path) -> io::Result<OwnedFd> {
+    let mut options = std::fs::File::options();
+    let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    Ok(options.read(true).custom_flags(flags).open(path)?.into())
+}
+
+/// Returns a detached overlay mount: changes of `lower` go to `upper`; `work` is an empty folder
+/// beside `upper`. For user namespaces: the marks of the overlay are attributes `user.overlay.*`.
+/// Folders of `lower` cannot be renamed, files are copied whole, and nothing is synced to disk.
+pub(crate) fn overlay(
+    lower: BorrowedFd<'_>,
+    upper: BorrowedFd<'_>,
+    work: BorrowedFd<'_>,
+) -> io::Result<OwnedFd> {
+    // SAFETY: the name is terminated and outlives the call, the rest is a number.
+    let context =
+        unsafe { libc::syscall(libc::SYS_fsopen, c"overlay".as_ptr(), libc::c_int::from(true)) };
+    let context = owned(context)?;
+    for (key, layer) in [(c"lowerdir", lower), (c"upperdir", upper), (c"workdir", work)] {
+        let path = CString::new(format!("/proc/self/fd/{}", layer.as_raw_fd()))?;
+        configure(&context, SET_STRING, key, Some(&path))?;
+    }
+    for flag in [c"userxattr", c"volatile"] {
+        configure(&context, SET_FLAG, flag, None)?;
+    }
+    for key in [c"index", c"xino"] {
+        configure(&context, SET_STRING, key, Some(c"off"))?;
+    }
+    configure(&context, CREATE, c"", None)?;
+    let flags = NO_SETUID | NO_DEVICES;
+    // SAFETY: numbers only.
+    let mount = unsafe {
+        libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), libc::c_int::from(true), flags)
+    };
+    owned(mount)
+}
+
+/// Commands of `fsconfig`.
+const SET_FLAG: libc::c_uint = 0;
+const SET_STRING: libc::c_uint = 1;
+const CREATE: libc::c_uint = 6;
+
+/// Carries out a command of `fsconfig`. An empty `key` means none.
+fn configure(
+    context: &OwnedFd,
+    command: libc::c_uint,
+    key: &CStr,
+    value: Option<&CStr>,
+) -> io::Result<()> {
+    let key = if key.is_empty() { std::ptr::null() } else { key.as_ptr() };
+    let value = value.map_or(std::ptr::null(), CStr::as_ptr);
+    // SAFETY: the strings are terminated and outlive the call, the rest are numbers.
+    let done =
+        unsafe { libc::syscall(libc::SYS_fsconfig, context.as_raw_fd(), command, key, value, 0) };
+    checked(done).map(drop)
+}
+
+/// Owns a descriptor that a system call has returned.
+fn owned(returned: libc::c_long) -> io::Result<OwnedFd> {
+    let descriptor = RawFd::try_from(checked(returned)?).map_err(io::Error::other)?;
+    // SAFETY: the kernel has just opened it for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// Maximum size in bytes of the list of attributes of one file, as in Linux.
+const ATTRIBUTES_BYTES_MAX: usize = 64 << 10;
+
+/// Returns the names of the extended attributes of `path` that begin with `beginning`. A link at
+/// `path` is not followed. Empty if the file system has none.
+pub(crate) fn attributes(path: &Path, beginning: &[u8]) -> io::Result<Vec<CString>> {
+    let path = path_bytes(path)?;
+    let mut names = vec![0_u8; 256];
+    let length = loop {
+        // SAFETY: the path is terminated, the buffer has the given length, and both outlive the
+        // call.
+        let length =
+            unsafe { libc::llistxattr(path.as_ptr(), names.as_mut_ptr().cast(), names.len()) };
+        match usize::try_from(length) {
+            Ok(length) => break length,
+            Err(_) => match io::Error::last_os_error().raw_os_error() {
+                Some(libc::ERANGE) if names.len() < ATTRIBUTES_BYTES_MAX => {
+                    names.resize(ATTRIBUTES_BYTES_MAX, 0);
+                }
+                Some(libc::EOPNOTSUPP) => break 0,
+                _ => return Err(io::Error::last_os_error()),
+            },
+        }
+    };
+    let names = names[..length].split(|byte| *byte == 0);
+    let wanted = names.filter(|name| !name.is_empty() && name.starts_with(beginning));
+    wanted.map(|name| CString::new(name).map_err(io::Error::other)).collect()
+}
+
+/// Returns the value of the attribute `name` of `path`, at most 16 bytes of it. A link is not
+/// followed. `None` if it has none, or a longer one.
+pub(crate) fn short_attribute(path: &Path, name: &CStr) -> io::Result<Option<Vec<u8>>> {
+    let path = path_bytes(path)?;
+    let mut value = vec![0_u8; 16];
+    // SAFETY: both strings are terminated, the buffer has the given length, and all outlive the
+    // call.
+    let length = unsafe {
+        libc::lgetxattr(path.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), value.len())
+    };
+    let Ok(length) = usize::try_from(length) else {
+        let error = io::Error::last_os_error();
+        return match error.raw_os_error() {
+            Some(libc::ENODATA | libc::EOPNOTSUPP | libc::ERANGE) => Ok(None),
+            _ => Err(error),
+        };
+    };
+    value.truncate(length);
+    Ok(Some(value))
+}
+
+/// Removes the attribute `name` of `path`. A link is not followed.
+pub(crate) fn remove_attribute(path: &Path, name: &CStr) -> io::Result<()> {
+    let path = path_bytes(path)?;
+    // SAFETY: both strings are terminated and outlive the call.
+    let removed = unsafe { libc::lremovexattr(path.as_ptr(), name.as_ptr()) };
+    checked(removed.into()).map(drop)
+}
+
+/// Effect of [`rename`] on an existing file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Existing {
+    /// It is an error.
+    Refused,
+    /// It is replaced.
+    Replaced,
+    /// Both files change places; without one, that is an error. Some file systems cannot do it.
+    Exchanged,
+}
+
+/// Renames `from` in one folder to `to` in another.
+pub(crate) fn rename(
+    (from_folder, from): (BorrowedFd<'_>, &Path),
+    (to_folder, to): (BorrowedFd<'_>, &Path),
+    existing: Existing,
+) -> io::Result<()> {
+    let (from, to) = (path_bytes(from)?, path_bytes(to)?);
+    let flags = match existing {
+        Existing::Refused => libc::RENAME_NOREPLACE,
+        Existing::Replaced => 0,
+        Existing::Exchanged => libc::RENAME_EXCHANGE,
+    };
+    // SAFETY: both paths are terminated and outlive the call, the rest are numbers.
+    let renamed = unsafe {
+        libc::syscall(
+            libc::SYS_renameat2,
+            from_folder.as_raw_fd(),
+            from.as_ptr(),
+            to_folder.as_raw_fd(),
+            to.as_ptr(),
+            flags,
+        )
+    };
+    checked(renamed).map(drop)
 }
 
 /// Attaches `tree`, a detached mount, over `path`.

@@ -37,6 +37,7 @@ mod seccomp;
 mod spare_helper;
 mod syscalls;
 mod temporary;
+mod trial;
 mod watchdog;
 mod wire;
 
@@ -69,6 +70,10 @@ pub use protect::{
     ToolWrites, TrackedSecret, TrackedView, Whose, Writing, finding_lines, tracked_lines,
 };
 pub use temporary::{open_up, temporary_root};
+pub use trial::{
+    ChangeKind, FileKind, FileState, KeptTrial, RefusalReason, RefusedChange, TrialChange,
+    TrialChanges, TrialContent, TriedCommand, obstacle, remove_abandoned_trials,
+};
 
 /// Starts processes. All of them use the same helper binary, base environment and secrets to
 /// redact.

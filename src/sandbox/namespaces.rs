@@ -15,7 +15,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::{getegid, geteuid};
 
-use crate::plan::{Plan, Replacement};
+use crate::plan::{Overlay, Plan, Replacement};
 use crate::temporary::{BYTES_MAX, ENTRIES_MAX};
 use crate::{Context as _, kernel};
 
@@ -47,6 +47,8 @@ pub(crate) struct Mounted {
     /// namespace.
     pub(crate) own_processes: bool,
     pub(crate) writable: usize,
+    /// Writable mounts that are overlays of a trial.
+    pub(crate) overlays: usize,
     pub(crate) read_only: usize,
     pub(crate) pinned: usize,
     pub(crate) hidden: usize,
@@ -148,6 +150,7 @@ pub(crate) fn limit_processes(own_processes: bool, max: u32) -> Option<u32> {
 pub(crate) fn arrange(plan: &Plan, mounted: &mut Mounted) -> Result<(), String> {
     propagate(MsFlags::MS_PRIVATE)?;
     let kept = WritableMounts::take(plan)?;
+    mounted.overlays = plan.overlays.len();
     let temporary = plan.temporary.as_ref().map(|mount| kernel::clone_tree(&mount.source));
     let temporary = temporary.transpose().context("no temporary folder of the session")?;
     let devices = devices()?;
@@ -228,7 +231,9 @@ impl WritableMounts {
     fn take(plan: &Plan) -> Result<WritableMounts, String> {
         let mut trees = BTreeMap::new();
         for root in &plan.writable {
-            let tree = kernel::clone_tree(root).context(root.display())?;
+            let overlay = plan.overlays.iter().find(|overlay| overlay.root == *root);
+            let tree = overlay.map_or_else(|| kernel::clone_tree(root), overlay_mount);
+            let tree = tree.context(root.display())?;
             trees.insert(root.clone(), Layer::Copy(tree, true));
         }
         for Replacement { source, target } in &plan.replaced {
@@ -276,6 +281,15 @@ impl WritableMounts {
         parents.retain(|parent| !self.trees.contains_key(parent));
         parents
     }
+}
+
+/// Returns the detached mount of an overlay. Its layers are given by descriptors, so nothing in
+/// their paths is taken for an option.
+fn overlay_mount(overlay: &Overlay) -> io::Result<OwnedFd> {
+    let open = |path: &Path| kernel::open_folder(path);
+    let layers = [open(&overlay.root)?, open(&overlay.upper)?, open(&overlay.work)?];
+    let [lower, upper, work] = &layers;
+    kernel::overlay(lower.as_fd(), upper.as_fd(), work.as_fd())
 }
 
 /// Mounts an empty folder of the private space, `name`, over `folder`, which is created. What a

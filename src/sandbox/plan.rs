@@ -84,6 +84,8 @@ pub(crate) struct Plan {
     /// Temporary folder of the session, mounted over a masked folder. `None`: it is a writable root
     /// at its own path.
     pub(crate) temporary: Option<TemporaryMount>,
+    /// Overlays of a trial, for all of `writable`. Empty: writable roots are changed themselves.
+    pub(crate) overlays: Vec<Overlay>,
     /// True if the command uses the host's network; false if network access is denied.
     pub(crate) network: bool,
     /// Maximum number of processes and threads of the command; on the reduced tier, a quarter of
@@ -98,6 +100,17 @@ pub(crate) struct TemporaryMount {
     pub(crate) source: PathBuf,
     /// Masked folder over which it is mounted, `/tmp`.
     pub(crate) target: PathBuf,
+}
+
+/// Overlay over a writable root: a command reads the root and changes only `upper`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Overlay {
+    /// Writable root, which stays as it is.
+    pub(crate) root: PathBuf,
+    /// Folder that receives the changes.
+    pub(crate) upper: PathBuf,
+    /// Empty folder beside `upper`, which the kernel needs.
+    pub(crate) work: PathBuf,
 }
 
 /// File that is mounted read-only over another one.
@@ -132,13 +145,27 @@ impl Plan {
         self.hidden.iter().any(|hidden| hidden != path && path.starts_with(hidden))
     }
 
-    /// True if the plan can be applied as written: its tier is that of its backend, and all paths
-    /// are absolute, without `..`, and not `/`.
+    /// True if an overlay covers `path`.
+    pub(crate) fn is_overlaid(&self, path: &Path) -> bool {
+        self.overlays.iter().any(|overlay| path.starts_with(&overlay.root))
+    }
+
+    /// True if the plan can be applied as written: its tier is that of its backend, all paths are
+    /// absolute, without `..`, and not `/`, and either all writable roots have an overlay of this
+    /// back end or none has one.
     pub(crate) fn is_sound(&self) -> bool {
         let temporary = self.temporary.iter().flat_map(|mount| [&mount.source, &mount.target]);
         let replaced = self.replaced.iter().flat_map(|file| [&file.source, &file.target]);
-        let mut paths = self.lists().into_iter().flatten().chain(temporary).chain(replaced);
-        self.tier == self.backend.tier()
+        let overlays = self.overlays.iter();
+        let layers = overlays.flat_map(|layer| [&layer.root, &layer.upper, &layer.work]);
+        let paths = self.lists().into_iter().flatten().chain(temporary).chain(replaced);
+        let mut paths = paths.chain(layers);
+        let is_covered = |root: &PathBuf| self.overlays.iter().any(|layer| layer.root == *root);
+        let is_trial = self.backend == Backend::Namespaces
+            && self.overlays.len() == self.writable.len()
+            && self.writable.iter().all(is_covered);
+        (self.overlays.is_empty() || is_trial)
+            && self.tier == self.backend.tier()
             && paths.all(|path| is_plain(path) && path.parent().is_some())
     }
 }

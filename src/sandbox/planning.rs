@@ -193,6 +193,7 @@ impl Sandbox {
             hidden,
             replaced: Vec::new(),
             temporary,
+            overlays: Vec::new(),
             // Domains are reached through listeners of posse, without a route.
             network: confinement.network == NetworkAccess::Host,
             processes_max: data.places.processes_max,

@@ -20,7 +20,7 @@ mod links;
 mod moved_repositories;
 mod new_worktrees;
 mod packed_refs;
-mod place;
+pub(crate) mod place;
 mod pointed;
 mod quarantine;
 mod references;

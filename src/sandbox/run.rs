@@ -35,6 +35,7 @@ use crate::plan::{Backend, Plan};
 use crate::process_tree::ProcessTree;
 use crate::spare_helper::ReadyHelper;
 use crate::temporary::{SessionTemporary, TemporaryUse};
+use crate::trial::Trial;
 use crate::wire::{CommandExit, CommandStreams, HelperLine, HelperRequest};
 use crate::{AtTimeout, Directory, Exit, ProcessOutcome, RunError, Sandbox, Spawn, Update};
 use posse_base::secrets::key_patterns::KeyMask;
@@ -77,6 +78,18 @@ pub(crate) struct CommandPlace<'a> {
     pub(crate) scratch: &'a Path,
 }
 
+/// Options of a run.
+#[derive(Default)]
+pub(crate) struct RunOptions<'a> {
+    pub(crate) besides: Exemptions,
+    /// Receiver of the findings that no outcome contains.
+    pub(crate) late: Option<LateFindings>,
+    /// Listeners to open in the network namespace of the command.
+    pub(crate) listeners: Option<ListenerRequest>,
+    /// Trial in which the command runs. `None`: it changes the workspace itself.
+    pub(crate) trial: Option<&'a mut Trial>,
+}
+
 impl Sandbox {
     /// Runs `spawn` until none of its processes is left, and reports progress to `watch`. Stops
     /// waiting for processes that do not end when they are killed.
@@ -109,8 +122,21 @@ impl Sandbox {
         besides: Exemptions,
         late: Option<LateFindings>,
         listeners: Option<ListenerRequest>,
+        watch: impl FnMut(Update) + Send,
+    ) -> Result<ProcessOutcome, RunError> {
+        let options = RunOptions { besides, late, listeners, trial: None };
+        self.run_with(spawn, options, watch).await
+    }
+
+    /// Runs `spawn` as [`run_judged`](Sandbox::run_judged) does, in a trial if `options` has one.
+    pub(crate) async fn run_with(
+        &self,
+        spawn: Spawn,
+        options: RunOptions<'_>,
         mut watch: impl FnMut(Update) + Send,
     ) -> Result<ProcessOutcome, RunError> {
+        let RunOptions { besides, late, listeners, trial } = options;
+        let is_trial = trial.is_some();
         // Dropped last, when it is no longer used.
         let projects = self.surroundings.projects.as_ref();
         let temporary = self.temporary.of(&spawn.scratch, projects).map_err(start_error)?;
@@ -120,6 +146,9 @@ impl Sandbox {
             .then(|| temporary.space(&self.helper).map(|_| Arc::clone(&temporary)))
             .flatten();
         let mut plan = self.plan(&spawn.confinement, directory.as_fd(), temporary.folder())?;
+        if let Some(trial) = trial {
+            trial.cover(&mut plan)?;
+        }
         let space = space.filter(|_| plan.backend == Backend::Namespaces);
         let measured =
             (plan.tier != SandboxTier::None && space.is_none()).then(|| temporary.enter());
@@ -157,7 +186,7 @@ impl Sandbox {
             }
             Err(_) => late.unwrap_or_default().report(findings),
         }
-        if matches!(ended, Err(RunError::NotPrepared { .. })) {
+        if matches!(ended, Err(RunError::NotPrepared { .. })) && !is_trial {
             self.discard_probe_result();
         }
         ended
@@ -698,7 +727,7 @@ fn start_error(source: io::Error) -> RunError {
 
 /// Opens the working directory. Fails with [`RunError::NoDirectory`] if the path cannot be opened
 /// as a folder, or the open folder was removed.
-fn opened(directory: &Directory) -> Result<OwnedFd, RunError> {
+pub(crate) fn opened(directory: &Directory) -> Result<OwnedFd, RunError> {
     match directory {
         Directory::Path(path) => {
             let mut options = std::fs::File::options();

@@ -381,7 +381,7 @@ fn remove_content(folder: &Path) {
 
 /// Removes `path` and everything below it, without following symbolic links. A missing path is no
 /// error.
-fn remove(path: &Path) -> io::Result<()> {
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
     let found = match fs::symlink_metadata(path) {
         Err(error) if error.raw_os_error() == Some(Errno::ENOENT as i32) => return Ok(()),
         found => found?,

@@ -16,14 +16,14 @@ use posse_actors::event::SandboxTier;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::plan::{Backend, Plan, Replacement, TemporaryMount};
+use crate::plan::{Backend, Overlay, Plan, Replacement, TemporaryMount};
 
 /// Header of a request. It contains the version, because a helper of another version must reject
 /// it.
-const MAGIC: &[u8] = concat!("posse-helper-4 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
+const MAGIC: &[u8] = concat!("posse-helper-5 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
 
 /// Header of an expected plan, which is sent to a spare helper before the request.
-const MAGIC_AHEAD: &[u8] = concat!("posse-expect-4 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
+const MAGIC_AHEAD: &[u8] = concat!("posse-expect-5 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
 
 /// Maximum size in bytes of an expected plan: more might not fit into the socket buffer of a helper
 /// that is not reading yet.
@@ -88,6 +88,9 @@ impl Plan {
         put_items(out, temporary.map(|path| path.as_os_str()));
         let replaced = self.replaced.iter().flat_map(|file| [&file.source, &file.target]);
         put_items(out, replaced.map(|path| path.as_os_str()));
+        let overlays = self.overlays.iter();
+        let layers = overlays.flat_map(|layer| [&layer.root, &layer.upper, &layer.work]);
+        put_items(out, layers.map(|path| path.as_os_str()));
     }
 
     fn decode(from: &mut ByteReader<'_>) -> Option<Plan> {
@@ -116,7 +119,15 @@ impl Plan {
             .iter()
             .map(|[source, target]| Replacement { source: source.into(), target: target.into() });
         plan.replaced = pairs.collect();
-        (rest.is_empty() && plan.is_sound()).then_some(plan)
+        let overlays = from.list()?;
+        let (triples, left) = overlays.as_chunks::<3>();
+        let layers = triples.iter().map(|[root, upper, work]| Overlay {
+            root: root.into(),
+            upper: upper.into(),
+            work: work.into(),
+        });
+        plan.overlays = layers.collect();
+        (rest.is_empty() && left.is_empty() && plan.is_sound()).then_some(plan)
     }
 
     /// Sends this plan to a spare helper as the expected one. Returns false, and sends nothing, if
@@ -405,6 +416,7 @@ mod tests {
                     target: "/w/.env.test".into(),
                 }],
                 temporary: Some(TemporaryMount { source: "/s/tmp".into(), target: "/tmp".into() }),
+                overlays: Vec::new(),
                 network: false,
                 processes_max: 7,
             },
@@ -448,6 +460,34 @@ mod tests {
         assert_eq!(std::fs::read_link(link).unwrap(), Path::new("/"));
         drop(ours);
         assert!(HelperMessage::receive(&theirs).unwrap().is_none());
+    }
+
+    #[test]
+    fn overlays_cover_all_writable_roots_or_none() {
+        let folder = std::fs::File::open("/").unwrap();
+        let is_accepted = |plan: Plan| {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let sent = HelperRequest { plan, ..request() };
+            sent.send(&ours, folder.as_fd(), None, None).unwrap();
+            match HelperMessage::receive(&theirs) {
+                Ok(Some(HelperMessage::Do(received, _))) => received == sent,
+                _ => false,
+            }
+        };
+        let layer = |root: &PathBuf| Overlay {
+            root: root.clone(),
+            upper: "/s/trial/0/upper".into(),
+            work: "/s/trial/0/work".into(),
+        };
+        let plan = request().plan;
+        let overlays: Vec<Overlay> = plan.writable.iter().map(layer).collect();
+        let covered = Plan { overlays: overlays.clone(), ..plan.clone() };
+        assert!(is_accepted(covered.clone()));
+        assert!(!is_accepted(Plan { overlays: overlays[..1].to_vec(), ..plan.clone() }));
+        assert!(!is_accepted(Plan { writable: vec!["/other".into(); 2], ..covered.clone() }));
+        assert!(!is_accepted(Plan { backend: Backend::Bubblewrap, ..covered }));
+        let relative = Overlay { upper: "upper".into(), ..overlays[0].clone() };
+        assert!(!is_accepted(Plan { overlays: vec![relative, overlays[1].clone()], ..plan }));
     }
 
     #[test]

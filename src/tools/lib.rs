@@ -28,6 +28,7 @@ pub mod listing;
 pub mod reads;
 pub mod spill;
 pub mod stored_output;
+pub mod trial_diff;
 pub mod workspace;
 pub mod worktree;
 

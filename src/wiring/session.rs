@@ -637,7 +637,7 @@ pub(crate) fn tape(
 /// Values to redact: all API keys of providers, and the values of environment variables whose name
 /// contains a text of [`SECRET_NAMES`]. A variable is left out if its value is shorter than
 /// [`SECRET_BYTES_MIN`] or is an absolute path that exists.
-fn secrets(settings: &Settings, environment: &Environment) -> Vec<SecretString> {
+pub(crate) fn secrets(settings: &Settings, environment: &Environment) -> Vec<SecretString> {
     let configured = settings.providers.values().filter_map(|p| p.api_key.clone());
     let secret = |name: &&str| SECRET_NAMES.iter().any(|part| name.contains(part));
     let named = environment

@@ -40,6 +40,8 @@ mod before_consent;
 mod trust_variables;
 // Checkpoints of the workspace, and their restores.
 mod checkpoints;
+// Commands in a throw-away view of the workspace.
+mod trying;
 // Errors for invalid arguments.
 mod arguments;
 // Whole tasks in the other protocols.

@@ -163,6 +163,7 @@ error_codes! {
     ExecutableUnknown = "SBX001", "70", "The path of the posse executable cannot be determined.", "start posse by its path";
     SandboxBackendUnknown = "SBX002", "2", "There is no such sandbox mechanism.", "use one of the listed names";
     SandboxTooWeak = "SBX003", "7", "The sandbox is weaker than required.", "see `posse doctor`";
+    TrialFailed = "SBX004", "7", "A command cannot be tried, or the trial cannot be kept.", "see `posse doctor`";
     SessionNotFound = "SES002", "8", "There is no such session.", "see `posse sessions list`";
     SessionAmbiguous = "SES003", "8", "The id matches several sessions.", "give more of the id";
     SessionsUnreadable = "SES004", "8", "The stored sessions cannot be listed.", "check the state directory";

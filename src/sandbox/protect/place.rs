@@ -18,14 +18,14 @@ use nix::sys::stat::{
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
 /// Flags for opening a folder. A link is not followed.
-pub(super) const FOLDER: OFlag = OFlag::O_RDONLY
+pub(crate) const FOLDER: OFlag = OFlag::O_RDONLY
     .union(OFlag::O_DIRECTORY)
     .union(OFlag::O_NOFOLLOW)
     .union(OFlag::O_CLOEXEC)
     .union(OFlag::O_NONBLOCK);
 
 /// Flags for opening a file to read. A link is not followed, and opening a pipe does not block.
-const FILE: OFlag = OFlag::O_RDONLY
+pub(crate) const FILE: OFlag = OFlag::O_RDONLY
     .union(OFlag::O_NOFOLLOW)
     .union(OFlag::O_CLOEXEC)
     .union(OFlag::O_NONBLOCK)
@@ -40,25 +40,25 @@ const LINK_BYTES_MAX: usize = 4096;
 
 /// Identity of a file, independent of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Identity {
-    pub(super) device: u64,
-    pub(super) inode: u64,
+pub(crate) struct Identity {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
 }
 
 /// Status of a file, folder, link or other kind of file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stat {
-    pub(super) identity: Identity,
-    pub(super) kind: PlaceKind,
-    pub(super) mode: u32,
-    pub(super) size: u64,
-    pub(super) links: u64,
+pub(crate) struct Stat {
+    pub(crate) identity: Identity,
+    pub(crate) kind: PlaceKind,
+    pub(crate) mode: u32,
+    pub(crate) size: u64,
+    pub(crate) links: u64,
     /// Last change of data or metadata: seconds and nanoseconds. Programs cannot set it.
-    pub(super) changed: (i64, i64),
+    pub(crate) changed: (i64, i64),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PlaceKind {
+pub(crate) enum PlaceKind {
     File,
     Folder,
     Link,
@@ -86,7 +86,7 @@ impl Stat {
 
     /// Returns the status of `name` in `folder`. A link at the end of `name` is not followed. An
     /// empty name means the folder itself.
-    pub(super) fn at(folder: impl AsFd, name: &Path) -> Result<Stat, Errno> {
+    pub(crate) fn at(folder: impl AsFd, name: &Path) -> Result<Stat, Errno> {
         let name = if name.as_os_str().is_empty() { Path::new(".") } else { name };
         fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW).map(|stat| Stat::of(&stat))
     }
@@ -94,18 +94,18 @@ impl Stat {
 
 /// Root folder, held open for lookups.
 #[derive(Debug)]
-pub(super) struct Root {
-    pub(super) path: PathBuf,
-    pub(super) folder: OwnedFd,
+pub(crate) struct Root {
+    pub(crate) path: PathBuf,
+    pub(crate) folder: OwnedFd,
 }
 
 impl Root {
-    pub(super) fn open(path: &Path) -> Result<Root, Errno> {
+    pub(crate) fn open(path: &Path) -> Result<Root, Errno> {
         Ok(Root { path: path.to_owned(), folder: open(path, FOLDER, Mode::empty())? })
     }
 
     /// Opens the folder at `relative` without following links.
-    pub(super) fn open_folder(&self, relative: &Path) -> Result<OwnedFd, Errno> {
+    pub(crate) fn open_folder(&self, relative: &Path) -> Result<OwnedFd, Errno> {
         if relative.as_os_str().len() < PATH_BYTES_MAX {
             return open_beneath(&self.folder, relative);
         }
@@ -123,7 +123,7 @@ impl Root {
 
     /// Lets the user list and enter the folder at `relative`, the folders above it and the root.
     /// Fails if another user owns one of them that does not allow it.
-    pub(super) fn make_readable(&self, relative: &Path) -> Result<(), Errno> {
+    pub(crate) fn make_readable(&self, relative: &Path) -> Result<(), Errno> {
         let mut folder = self.folder.try_clone().map_err(|_| Errno::EMFILE)?;
         let stat = Stat::of(&fstat(&folder)?);
         if stat.mode & 0o500 != 0o500 {
@@ -143,7 +143,7 @@ impl Root {
 
     /// Returns the status of `relative`. A link at its end is not followed. Links before its end
     /// are, unless the path has [`PATH_BYTES_MAX`] bytes or more; then they are an error.
-    pub(super) fn stat(&self, relative: &Path) -> Result<Stat, Errno> {
+    pub(crate) fn stat(&self, relative: &Path) -> Result<Stat, Errno> {
         if relative.as_os_str().len() < PATH_BYTES_MAX {
             return Stat::at(&self.folder, relative);
         }
@@ -153,14 +153,14 @@ impl Root {
 
     /// Identity of the folder around the parent folder of `relative`. `None` if that folder would
     /// be above the root, or cannot be opened.
-    pub(super) fn identity_above(&self, relative: &Path) -> Option<Identity> {
+    pub(crate) fn identity_above(&self, relative: &Path) -> Option<Identity> {
         let above = relative.parent()?.parent()?;
         let folder = self.open_folder(above).ok()?;
         Stat::at(&folder, Path::new("")).ok().map(|stat| stat.identity)
     }
 
     /// Opens the parent folder of `relative`. Returns the folder, and the file name of `relative`.
-    pub(super) fn open_parent<'a>(&self, relative: &'a Path) -> Result<(OwnedFd, &'a Path), Errno> {
+    pub(crate) fn open_parent<'a>(&self, relative: &'a Path) -> Result<(OwnedFd, &'a Path), Errno> {
         let name = relative.file_name().ok_or(Errno::EINVAL)?;
         let parent = relative.parent().unwrap_or(Path::new(""));
         Ok((self.open_folder(parent)?, Path::new(name)))
@@ -203,13 +203,13 @@ fn open_by_steps(root: &OwnedFd, relative: &Path) -> Result<OwnedFd, Errno> {
 
 /// Returns the creation time of a folder, which tells folders with a reused inode number apart.
 /// `None` if the file system does not store it.
-pub(super) fn creation_time(folder: &OwnedFd) -> Option<SystemTime> {
+pub(crate) fn creation_time(folder: &OwnedFd) -> Option<SystemTime> {
     File::from(folder.try_clone().ok()?).metadata().ok()?.created().ok()
 }
 
 /// Returns the metadata of `name` in `folder`, with the creation time. A link is not followed.
 /// `None` if `name` cannot be opened.
-pub(super) fn metadata(folder: &OwnedFd, name: &Path) -> Option<Metadata> {
+pub(crate) fn metadata(folder: &OwnedFd, name: &Path) -> Option<Metadata> {
     #[cfg(target_os = "linux")]
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     #[cfg(not(target_os = "linux"))]
@@ -219,15 +219,15 @@ pub(super) fn metadata(folder: &OwnedFd, name: &Path) -> Option<Metadata> {
 
 /// Entry of a folder.
 #[derive(Debug)]
-pub(super) struct Listed {
-    pub(super) name: OsString,
-    pub(super) kind: PlaceKind,
-    pub(super) inode: u64,
+pub(crate) struct Listed {
+    pub(crate) name: OsString,
+    pub(crate) kind: PlaceKind,
+    pub(crate) inode: u64,
 }
 
 /// Lists the entries of a folder without `.` and `..`, up to `entries_max`. The flag is true if the
 /// list is complete.
-pub(super) fn list(folder: &OwnedFd, entries_max: usize) -> Result<(Vec<Listed>, bool), Errno> {
+pub(crate) fn list(folder: &OwnedFd, entries_max: usize) -> Result<(Vec<Listed>, bool), Errno> {
     // A duplicate descriptor would share its position with other readers.
     let mut dir = Dir::from_fd(openat(folder, ".", FOLDER, Mode::empty())?)?;
     let mut listed = Vec::new();
@@ -256,7 +256,7 @@ pub(super) fn list(folder: &OwnedFd, entries_max: usize) -> Result<(Vec<Listed>,
 
 /// Reads a regular file. `None` if it has more than `bytes_max` bytes. Any other kind of file is an
 /// error.
-pub(super) fn read(
+pub(crate) fn read(
     folder: impl AsFd,
     name: &Path,
     bytes_max: u64,
@@ -276,21 +276,21 @@ pub(super) fn read(
 
 /// Returns the target of a link, as text that is not resolved. Fails if it is longer than
 /// [`LINK_BYTES_MAX`].
-pub(super) fn link_target(folder: impl AsFd, name: &Path) -> Result<OsString, Errno> {
+pub(crate) fn link_target(folder: impl AsFd, name: &Path) -> Result<OsString, Errno> {
     let target = readlinkat(folder, name)?;
     if target.len() > LINK_BYTES_MAX { Err(Errno::ENAMETOOLONG) } else { Ok(target) }
 }
 
 /// Permission to change the entries of a folder. A folder that the user owns gets it until this is
 /// dropped, because a command may have taken it away from the user as well.
-pub(super) struct WritableFolder<'a> {
+pub(crate) struct WritableFolder<'a> {
     folder: &'a OwnedFd,
     /// The permissions to set at the end. `None` if they were not changed.
     before: Option<u32>,
 }
 
 impl WritableFolder<'_> {
-    pub(super) fn new(folder: &OwnedFd) -> WritableFolder<'_> {
+    pub(crate) fn new(folder: &OwnedFd) -> WritableFolder<'_> {
         let mode = fstat(folder).map(|stat| Stat::of(&stat).mode);
         let closed = mode.ok().filter(|mode| mode & 0o300 != 0o300);
         let before = closed.filter(|mode| fchmod(folder, mode_of(mode | 0o300)).is_ok());
@@ -307,7 +307,7 @@ impl Drop for WritableFolder<'_> {
 }
 
 /// Moves `name` from one folder to another, also if permissions of the user's own folders deny it.
-pub(super) fn move_entry(
+pub(crate) fn move_entry(
     from: &OwnedFd,
     name: &Path,
     to: &OwnedFd,
@@ -324,7 +324,7 @@ pub(super) fn move_entry(
 
 /// Replaces `name` by a file with `bytes` and the permissions `mode`, atomically and without
 /// following a link.
-pub(super) fn replace_file(
+pub(crate) fn replace_file(
     folder: &OwnedFd,
     name: &Path,
     bytes: &[u8],
@@ -350,7 +350,7 @@ pub(super) fn replace_file(
 
 /// Creates the folder `name` with the permissions `mode` and full rights for the user, or opens an
 /// existing one.
-pub(super) fn make_folder(folder: &OwnedFd, name: &Path, mode: u32) -> Result<OwnedFd, Errno> {
+pub(crate) fn make_folder(folder: &OwnedFd, name: &Path, mode: u32) -> Result<OwnedFd, Errno> {
     let _writable = WritableFolder::new(folder);
     match mkdirat(folder, name, mode_of(mode | 0o700)) {
         Ok(()) | Err(Errno::EEXIST) => openat(folder, name, FOLDER, Mode::empty()),
@@ -358,11 +358,11 @@ pub(super) fn make_folder(folder: &OwnedFd, name: &Path, mode: u32) -> Result<Ow
     }
 }
 
-fn mode_of(mode: u32) -> Mode {
+pub(crate) fn mode_of(mode: u32) -> Mode {
     Mode::from_bits_truncate(u16::try_from(mode & 0o777).unwrap_or(0o600).into())
 }
 
-fn temporary_name() -> PathBuf {
+pub(crate) fn temporary_name() -> PathBuf {
     use std::hash::{BuildHasher, RandomState};
     let chance = RandomState::new().hash_one(std::process::id());
     PathBuf::from(format!(".posse-{chance:016x}.tmp"))

@@ -1,0 +1,370 @@
+//! `posse try`: runs a command in a trial, shows its changes, and keeps or drops them.
+
+use std::fmt::Write as _;
+use std::io::{self, BufRead, Write as _};
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::time::Duration;
+
+use posse_actors::event::PromptOverrides;
+use posse_actors::ports::{AnswerSource, Confinement, NetworkAccess};
+use posse_base::secrets::mask::Mask;
+use posse_base::shell_words::quoted;
+use posse_base::{terminal, threads};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use crate::checkpoint::{NewCheckpoint, Store};
+use crate::cli::TryArgs;
+use crate::commands::{can_confirm, checkpoint_store, print, runtime};
+use crate::config::Environment;
+use crate::failure::{ErrorCode, Exit, Failure, printable, printable_lines};
+use crate::journal::StateDir;
+use crate::sandbox::{
+    self, Captured, ChangeKind, Directory, KeptTrial, ProcessOutcome, RunError, Sandbox, Spawn,
+    TriedCommand, finding_lines, remove_abandoned_trials,
+};
+use crate::start_mode::no_checkpoints;
+use crate::tools::trial_diff;
+use crate::tools::workspace::Workspace;
+use crate::wiring::session::secrets;
+use crate::wiring::{Setup, WorkspaceContext, confinement, place, session_id};
+
+/// Name of the folder of trials in that of the project.
+const FOLDER: &str = "trials";
+
+/// Time limit of a command: a person or a script waits for it.
+const TIMEOUT: Duration = Duration::from_hours(24);
+
+/// Size of the output in bytes that is shown, half of it from the beginning.
+const OUTPUT_BYTES_MAX: usize = 256 << 10;
+
+/// Output size in bytes at which a command is killed.
+const SPILL_BYTES_MAX: u64 = 64 << 20;
+
+/// Maximum number of refused changes that are named.
+const REFUSED_MAX: usize = 40;
+
+pub(super) fn run(args: &TryArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
+    let place_args = crate::cli::PlaceArgs { cwd: args.cwd.clone(), ..Default::default() };
+    let context = place(&place_args, Vec::new(), environment)?;
+    let workspace = Workspace::open(&context.cwd, &context.loaded.settings.workspace_roots)?;
+    let runtime = runtime()?;
+    let command = TryCommand::new(args, &context, environment, workspace)?;
+    let ended = runtime.block_on(command.run());
+    // Dropped before the runtime: it waits for the temporary folder.
+    drop(command);
+    runtime.shutdown_background();
+    Ok(ended?)
+}
+
+/// A command to try, and the place for it.
+struct TryCommand<'a> {
+    args: &'a TryArgs,
+    context: &'a WorkspaceContext,
+    workspace: Workspace,
+    sandbox: Sandbox,
+    mask: Mask,
+    /// The command as one line for the shell.
+    line: String,
+    /// Folder of this trial. Dropped last: the sandbox removes its temporary folder in it.
+    folder: TrialFolder,
+}
+
+/// Removes the folder of a trial on drop, when everything in it is removed.
+struct TrialFolder(PathBuf);
+
+impl Drop for TrialFolder {
+    fn drop(&mut self) {
+        // Not empty if it contains a quarantine.
+        std::fs::remove_dir(&self.0).ok();
+    }
+}
+
+impl<'a> TryCommand<'a> {
+    fn new(
+        args: &'a TryArgs,
+        context: &'a WorkspaceContext,
+        environment: &Environment,
+        workspace: Workspace,
+    ) -> Result<TryCommand<'a>, Failure> {
+        let settings = &context.loaded.settings;
+        let setup = Setup {
+            cwd: &context.cwd,
+            add_dirs: &[],
+            dirs: &context.dirs,
+            settings,
+            environment,
+            asking: AnswerSource::Nobody,
+            used: crate::agents::AgentUse::Task,
+            prompt: &PromptOverrides::default(),
+            dry_run: false,
+            tape: None,
+            keep: false,
+        };
+        let roots = workspace.roots().map(Path::to_owned).collect();
+        let known = secrets(settings, environment);
+        let mask = Mask::new(&known);
+        let sandbox = confinement::sandbox(&setup, roots, known)?;
+        let state = StateDir::new(context.dirs.state.clone());
+        let trials = state.project_dir(&context.cwd).join(FOLDER);
+        remove_abandoned_trials(&trials);
+        let folder = TrialFolder(trials.join(session_id().as_str()));
+        let line = match &args.command[..] {
+            [line] => line.clone(),
+            words => words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
+        };
+        Ok(TryCommand { args, context, workspace, sandbox, mask, line, folder })
+    }
+
+    async fn run(&self) -> Result<Exit, Failure> {
+        let (stop, stopped) = oneshot::channel();
+        let spawn = Spawn { stop: Some(stopped), ..self.spawn() };
+        let mut trial = pin!(self.sandbox.try_command(spawn, &self.folder.0, None, |_| {}));
+        let tried = tokio::select! {
+            tried = &mut trial => tried.map_err(|error| refused(&error))?,
+            _ = tokio::signal::ctrl_c() => {
+                // The command has ended if nobody receives it. Waits for the end of its processes.
+                stop.send(()).ok();
+                drop(trial.await);
+                return Ok(Exit::Interrupt);
+            }
+        };
+        let succeeded = tried.outcome.exit == sandbox::Exit::Code(0);
+        let output = self.masked(printable_lines(&output_text(&tried.outcome)));
+        let diff = self.masked(trial_diff::text(&tried, &self.context.cwd));
+        let changes = changes_json(&tried, &self.context.cwd);
+        let outcome = tried.outcome.clone();
+        if !self.args.json {
+            let counts = trial_diff::counts(&tried.changes.changes);
+            let ended = exit_text(&outcome);
+            print(&format!("{output}{diff}{ended}; {counts}\n"));
+        }
+        let keeps = tokio::select! {
+            keeps = self.keeps(&tried, succeeded) => keeps,
+            _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupt),
+        };
+        let kept = if keeps { Some(self.keep(&tried).await?) } else { None };
+        let is_whole = kept.as_ref().is_none_or(KeptChanges::is_whole);
+        if self.args.json {
+            let kept = kept.as_ref().map(KeptChanges::json);
+            let value = json!({
+                "exitCode": exit_code(&outcome), "output": output, "changes": changes,
+                "diff": diff, "kept": kept,
+            });
+            print(&format!("{value}\n"));
+        } else {
+            print(&kept.as_ref().map_or("Dropped.\n".to_owned(), KeptChanges::text));
+        }
+        Ok(if succeeded && is_whole { Exit::Done } else { Exit::Failed })
+    }
+
+    fn spawn(&self) -> Spawn {
+        let (program, arguments) = self.sandbox.shell_command(&self.line);
+        let roots = self.workspace.roots().map(|root| root.display().to_string());
+        Spawn {
+            program,
+            arguments,
+            directory: Directory::Path(self.context.cwd.clone()),
+            environment: Vec::new(),
+            confinement: Confinement {
+                profile: "workspace-write".to_owned(),
+                writable_roots: roots.collect(),
+                network: NetworkAccess::Denied,
+            },
+            timeout: TIMEOUT,
+            scratch: self.folder.0.join("tmp"),
+            spill: self.folder.0.join("layers/output.txt"),
+            output_bytes_max: OUTPUT_BYTES_MAX,
+            spill_bytes_max: SPILL_BYTES_MAX,
+            dialogue: None,
+            stop: None,
+            at_timeout: None,
+        }
+    }
+
+    fn masked(&self, text: String) -> String {
+        self.mask.text(&text).unwrap_or(text)
+    }
+
+    /// True if the changes are kept: as a flag says, or as the person answers. A flag keeps those of
+    /// a command that succeeded only.
+    async fn keeps(&self, tried: &TriedCommand, succeeded: bool) -> bool {
+        let has_changes = !tried.changes.changes.is_empty() && tried.changes.is_complete;
+        if self.args.keep {
+            return succeeded;
+        }
+        let asks = !self.args.drop && !self.args.json && can_confirm();
+        // On another thread, so that Ctrl+C ends the wait.
+        has_changes && asks && threads::run(wants_to_keep).await.unwrap_or(false)
+    }
+
+    /// Keeps the changes, after a checkpoint.
+    async fn keep(&self, tried: &TriedCommand) -> Result<KeptChanges, Failure> {
+        let cwd = self.context.cwd.clone();
+        if tried.changes.changes.is_empty() {
+            let kept = KeptTrial { kept: 0, refused: Vec::new(), findings: Vec::new() };
+            return Ok(KeptChanges { kept, cwd, checkpoint: Ok(None) });
+        }
+        let settings = &self.context.loaded.settings.checkpoints;
+        let folder = checkpoint_store::folder(&cwd, &self.context.dirs);
+        let failed = |error| checkpoint_store::failure(&error, &folder);
+        let store = match no_checkpoints(&self.context.loaded.settings) {
+            Some(reason) => Err(reason),
+            None => Ok(checkpoint_store::store(&folder, self.workspace.clone(), settings)?),
+        };
+        let title = format!("try {}", self.line);
+        let new = NewCheckpoint { session: "", invocation: "", title: &title };
+        let take = |store: &Store| store.take(new, &|_, _| {}).map_err(failed);
+        let taken = store.as_ref().map(take).map_err(Clone::clone);
+        let taken = match taken {
+            Ok(taken) => Ok(taken?.id),
+            Err(reason) => Err(reason),
+        };
+        let kept = self.sandbox.keep_trial(tried).await.map_err(|error| refused(&error));
+        // Also after a failure: a part may have been kept.
+        if let (Ok(store), Ok(id)) = (&store, &taken) {
+            store.finish(*id).map_err(failed)?;
+        }
+        Ok(KeptChanges { kept: kept?, cwd, checkpoint: taken.map(Some) })
+    }
+}
+
+/// Asks on standard error what to do with the changes. True for `k`; false for `n`, the end of the
+/// input and an error.
+fn wants_to_keep() -> bool {
+    loop {
+        let mut answer = String::new();
+        let asked = terminal::stderr()
+            .write_all(b"Keep these changes (k) or drop them (n)? ")
+            .and_then(|()| io::stdin().lock().read_line(&mut answer));
+        match (asked, answer.trim()) {
+            (Ok(1..), "k" | "K" | "keep") => return true,
+            (Ok(0) | Err(_), _) | (_, "n" | "N" | "no" | "drop") => return false,
+            _ => {}
+        }
+    }
+}
+
+/// Result of keeping, for output.
+struct KeptChanges {
+    kept: KeptTrial,
+    cwd: PathBuf,
+    /// Number of the checkpoint, `None` if nothing was to be kept; or the reason for having none.
+    checkpoint: Result<Option<u64>, String>,
+}
+
+impl KeptChanges {
+    fn is_whole(&self) -> bool {
+        self.kept.refused.is_empty() && self.kept.findings.is_empty()
+    }
+
+    fn shown(&self, path: &Path) -> String {
+        printable(&path.strip_prefix(&self.cwd).unwrap_or(path).display().to_string())
+    }
+
+    fn text(&self) -> String {
+        let KeptTrial { kept, refused, findings } = &self.kept;
+        let mut text = format!("Kept {kept} of {} changes.", kept + refused.len());
+        match &self.checkpoint {
+            Ok(Some(id)) => {
+                write!(text, " Checkpoint {id}: `posse undo` takes them back.").ok();
+            }
+            Ok(None) => {}
+            Err(reason) => {
+                write!(text, " They cannot be undone: {}.", printable(reason)).ok();
+            }
+        }
+        text.push('\n');
+        for change in refused.iter().take(REFUSED_MAX) {
+            let (path, reason) = (self.shown(&change.path), printable(&change.reason.to_string()));
+            writeln!(text, "  not kept  {path}: {reason}").ok();
+        }
+        if refused.len() > REFUSED_MAX {
+            writeln!(text, "  and {} more", refused.len() - REFUSED_MAX).ok();
+        }
+        for line in finding_lines(findings) {
+            writeln!(text, "  {line}").ok();
+        }
+        text
+    }
+
+    fn json(&self) -> Value {
+        let refused = self.kept.refused.iter().map(|change| {
+            let path = self.shown(&change.path);
+            json!({ "path": path, "kind": change.kind, "reason": change.reason.to_string() })
+        });
+        json!({
+            "changes": self.kept.kept,
+            "refused": refused.collect::<Vec<_>>(),
+            "findings": finding_lines(&self.kept.findings),
+            "checkpoint": self.checkpoint.as_ref().ok().copied().flatten(),
+        })
+    }
+}
+
+fn changes_json(tried: &TriedCommand, cwd: &Path) -> Value {
+    let row = |change: &sandbox::TrialChange| {
+        let mode = |state: Option<sandbox::FileState>| state.map(|s| format!("{:03o}", s.mode));
+        let mut row = json!({
+            "path": trial_diff::shown_path(change, cwd),
+            "kind": change.kind,
+            "type": change.after.or(change.before).map(|state| state.kind),
+            "bytesBefore": change.before.map(|state| state.size),
+            "bytesAfter": change.after.map(|state| state.size),
+        });
+        if change.kind == ChangeKind::Mode {
+            row["modeBefore"] = json!(mode(change.before));
+            row["modeAfter"] = json!(mode(change.after));
+        }
+        row
+    };
+    Value::from(tried.changes.changes.iter().map(row).collect::<Vec<_>>())
+}
+
+fn output_text(outcome: &ProcessOutcome) -> String {
+    let Captured { head, tail, .. } = &outcome.output;
+    let cut = outcome.output.cut();
+    let mut text = String::from_utf8_lossy(head).into_owned();
+    if cut > 0 {
+        write!(text, "\n[{cut} bytes are not shown]\n").ok();
+    }
+    text.push_str(&String::from_utf8_lossy(tail));
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text
+}
+
+fn exit_code(outcome: &ProcessOutcome) -> Option<i32> {
+    match outcome.exit {
+        sandbox::Exit::Code(code) => Some(code),
+        _ => None,
+    }
+}
+
+fn exit_text(outcome: &ProcessOutcome) -> String {
+    match outcome.exit {
+        sandbox::Exit::Code(0) => "The command succeeded".to_owned(),
+        sandbox::Exit::Code(code) => format!("The command failed with exit code {code}"),
+        sandbox::Exit::TimedOut => "The command was ended after its time limit".to_owned(),
+        sandbox::Exit::OutputFull => "The command was killed: it printed too much".to_owned(),
+        sandbox::Exit::MemoryFull => "The command was killed: it used too much memory".to_owned(),
+        sandbox::Exit::TemporaryFull => {
+            "The command was killed: the temporary folder became too large".to_owned()
+        }
+        sandbox::Exit::Stopped => "The command was stopped".to_owned(),
+        other @ sandbox::Exit::Signal(_) => {
+            format!("The command was killed by {}", other.signal_name().unwrap_or_default())
+        }
+    }
+}
+
+fn refused(error: &RunError) -> Failure {
+    let what = match error {
+        RunError::NotPrepared { reason } => printable(reason),
+        error => error.to_string(),
+    };
+    let failure = Failure::new(ErrorCode::TrialFailed, Exit::Sandbox, "the trial failed");
+    failure.because(what).fix("`posse doctor` shows if commands can be tried on this machine")
+}

@@ -1,0 +1,387 @@
+//! `posse try`: a command changes a throw-away view of the workspace, and its changes are shown,
+//! then kept or dropped.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use posse::hex::sha256;
+use serde_json::{Value, json};
+
+use crate::plain::Terminal;
+use crate::posse::{FinishedRun, Machine, RunningPosse};
+
+/// Recursive digest of a folder: names, kinds, permissions, times of change and contents, without the
+/// times at which files were read.
+fn digest(folder: &Path) -> String {
+    let mut lines = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
+            let found = fs::symlink_metadata(&entry).unwrap();
+            let content = if found.is_file() {
+                sha256(&fs::read(&entry).unwrap())
+            } else if found.is_symlink() {
+                fs::read_link(&entry).unwrap().display().to_string()
+            } else {
+                String::new()
+            };
+            let (mode, changed) = (found.mode(), (found.ctime(), found.ctime_nsec()));
+            let (inode, names) = (found.ino(), found.nlink());
+            lines.push(format!("{} {mode} {changed:?} {inode} {names} {content}", entry.display()));
+            if found.is_dir() {
+                folders.push(entry);
+            }
+        }
+    }
+    lines.sort();
+    sha256(lines.join("\n").as_bytes())
+}
+
+fn git(machine: &Machine, args: &[&str]) -> String {
+    let mut command = Command::new("git");
+    command.args(["-c", "user.name=a", "-c", "user.email=a@b"]).args(args);
+    let ended = command.current_dir(machine.path("work")).output().unwrap();
+    String::from_utf8(ended.stdout).unwrap()
+}
+
+/// A machine with a repository.
+fn machine() -> Machine {
+    let machine = Machine::new();
+    fs::remove_dir(machine.work(".git")).unwrap();
+    git(&machine, &["init", "-q"]);
+    for file in ["a", "d/b", "d/e/c", "src/main.rs", ".env", "tool.sh"] {
+        machine.write(file, format!("{file}\n"));
+    }
+    symlink("d/b", machine.work("link")).unwrap();
+    git(&machine, &["add", "a", "d", "src", "tool.sh", "link"]);
+    git(&machine, &["commit", "-qm", "first"]);
+    machine
+}
+
+/// A command that changes, adds, removes and renames much, and tries to leave the workspace.
+const EVERYTHING: &str = "echo more >> a; rm -r d; mkdir d; echo other > d/f; chmod 755 tool.sh; \
+    echo x > .envrc; echo x > .git/hooks/post-commit; cat .env; rm .env; mv src moved; rm link; \
+    ln -s /etc/passwd link; mkfifo pipe; ln a hard; mknod fake c 0 0; touch -d 2001-01-01 a; \
+    echo x > ../outside; echo x > \"$HOME/outside\"; git init -q sub; \
+    python3 -c 'import os; os.setxattr(\"d\", \"user.overlay.opaque\", b\"y\")'; \
+    git add a; git -c user.name=a -c user.email=a@b commit -qm second; true";
+
+fn tried(machine: &Machine, args: &[&str]) -> (FinishedRun, Value) {
+    let ended = machine.posse(&[&["try", "--json"], args].concat());
+    let value = serde_json::from_str(&ended.stdout)
+        .unwrap_or_else(|_| panic!("{}\n{}", ended.stdout, ended.stderr));
+    (ended, value)
+}
+
+/// Paths of the changes of one kind.
+fn of_kind(value: &Value, kind: &str) -> Vec<String> {
+    let changes = value["changes"].as_array().unwrap().iter();
+    let wanted = changes.filter(|change| change["kind"] == kind);
+    wanted.map(|change| change["path"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Nothing of a trial may be left below the state directory.
+fn assert_nothing_is_left(machine: &Machine) {
+    let mut folders = vec![machine.path("posse")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            let is_trials = entry.file_name().is_some_and(|name| name == "trials");
+            assert!(
+                !is_trials || fs::read_dir(&entry).unwrap().count() == 0,
+                "{}",
+                entry.display()
+            );
+            if entry.is_dir() {
+                folders.push(entry);
+            }
+        }
+    }
+}
+
+#[test]
+fn dropped_trial_leaves_every_byte_of_the_workspace() {
+    let machine = machine();
+    let before = digest(&machine.path("work"));
+    let ended = machine.posse(&["try", "--", EVERYTHING]);
+    ended.assert_code(0);
+    assert!(ended.stdout.ends_with("Dropped.\n"), "{}", ended.stdout);
+    for line in
+        ["\n+more\n", "deleted  d/e/c\n", "added    d/f\n", "mode     tool.sh (mode 644 to 755)"]
+    {
+        assert!(ended.stdout.contains(line), "{line}: {}", ended.stdout);
+    }
+    assert_eq!(digest(&machine.path("work")), before);
+    assert!(!machine.path("outside").exists() && !machine.path("home/outside").exists());
+    assert_nothing_is_left(&machine);
+    let (ended, value) = tried(&machine, &["--drop", "--", EVERYTHING]);
+    ended.assert_code(0);
+    assert_eq!((&value["exitCode"], &value["kept"]), (&json!(0), &Value::Null));
+    assert_eq!(digest(&machine.path("work")), before);
+    // Secrets are hidden, and existing control files cannot be changed, as in any command.
+    assert!(!value["output"].as_str().unwrap().contains(".env\n"), "{value}");
+    let changed: Vec<String> = ["added", "changed", "deleted", "mode"]
+        .iter()
+        .flat_map(|kind| of_kind(&value, kind))
+        .collect();
+    for untouched in [".env", ".git/hooks/post-commit", "fake"] {
+        assert!(!changed.iter().any(|path| path == untouched), "{untouched}: {changed:?}");
+    }
+    assert!(
+        changed
+            .iter()
+            .any(|path| path == ".git/refs/heads/master" || path == ".git/refs/heads/main")
+    );
+}
+
+#[test]
+fn kept_trial_is_in_the_workspace_and_can_be_undone() {
+    let machine = machine();
+    let secret = machine.read(".env");
+    let (ended, value) = tried(&machine, &["--keep", "--", EVERYTHING]);
+    // Some changes are never kept.
+    ended.assert_code(1);
+    let kept = &value["kept"];
+    let refused: Vec<(&str, &str)> = kept["refused"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| (row["path"].as_str().unwrap(), row["reason"].as_str().unwrap()))
+        .filter(|(path, _)| !path.starts_with("sub/.git/"))
+        .collect();
+    let special = "it is no file, folder or link";
+    assert_eq!(refused, [(".envrc", "it is protected"), ("pipe", special)]);
+    assert_eq!(machine.read("a"), "a\nmore\n");
+    assert_eq!(
+        (machine.read("d/f"), machine.read("moved/main.rs")),
+        ("other\n".into(), "src/main.rs\n".into())
+    );
+    for gone in ["d/b", "d/e", "src", ".envrc", "pipe", "sub/.git/hooks", "sub/.git/config"] {
+        assert!(fs::symlink_metadata(machine.work(gone)).is_err(), "{gone}");
+    }
+    assert_eq!(machine.read(".env"), secret);
+    assert_eq!(fs::metadata(machine.work("tool.sh")).unwrap().mode() & 0o7777, 0o755);
+    assert_eq!(fs::read_link(machine.work("link")).unwrap(), Path::new("/etc/passwd"));
+    assert_eq!(git(&machine, &["log", "--format=%s"]), "second\nfirst\n");
+    assert_eq!(git(&machine, &["fsck", "--strict"]), "");
+    assert!(!machine.work(".git/hooks/post-commit").exists());
+    assert_nothing_is_left(&machine);
+
+    machine.posse(&["undo", "--yes"]).assert_code(0);
+    for file in ["a", "d/b", "d/e/c", "src/main.rs"] {
+        assert_eq!(machine.read(file), format!("{file}\n"));
+    }
+    assert!(!machine.work("moved").exists() && !machine.work("d/f").exists());
+}
+
+#[test]
+fn what_names_do_not_tell_is_checked_when_it_is_kept() {
+    let machine = machine();
+    let command = "mkdir -p x/objects x/refs x/hooks; echo 'ref: refs/heads/m' > x/HEAD; \
+                   echo '#!/bin/sh' > x/hooks/post-receive; \
+                   printf '[core]\\n\\tfsmonitor = evil\\n' > x/config";
+    let (ended, value) = tried(&machine, &["--keep", "--", command]);
+    ended.assert_code(1);
+    assert_eq!(value["kept"]["refused"], json!([]));
+    let findings = value["kept"]["findings"].to_string();
+    for finding in ["x/config got settings that may run programs", "x/hooks/post-receive"] {
+        assert!(findings.contains(finding), "{findings}");
+    }
+    assert!(!machine.read("x/config").contains("evil"));
+    assert!(!machine.work("x/hooks/post-receive").exists());
+}
+
+#[test]
+fn doctor_says_if_commands_can_be_tried() {
+    let machine = machine();
+    let row = |home: &Path| {
+        let mut command = machine.command(&["doctor", "--json"]);
+        command.env("POSSE_HOME", home);
+        let report: Value =
+            serde_json::from_str(&RunningPosse::start(command).end().stdout).unwrap();
+        let checks = report["checks"].as_array().unwrap().iter();
+        let check = checks.filter(|check| check["name"] == "trials").collect::<Vec<_>>();
+        assert_eq!(check.len(), 1, "{report}");
+        (check[0]["status"].as_str().unwrap().to_owned(), check[0]["detail"].to_string())
+    };
+    let (status, detail) = row(&machine.path("posse"));
+    assert_eq!(status, "good", "{detail}");
+    let inside = machine.work("state");
+    fs::create_dir(&inside).unwrap();
+    let (status, detail) = row(&inside);
+    assert!(status == "fact" && detail.contains("is in the workspace"), "{status} {detail}");
+    assert_eq!(fs::read_dir(&inside).unwrap().count(), 0, "nothing is left");
+}
+
+#[test]
+fn changes_of_a_failed_command_are_not_kept_by_a_flag() {
+    let machine = machine();
+    let before = digest(&machine.path("work"));
+    let (ended, value) = tried(&machine, &["--keep", "--", "echo said; echo x > a; exit 3"]);
+    ended.assert_code(1);
+    assert_eq!((&value["exitCode"], &value["kept"]), (&json!(3), &Value::Null));
+    assert_eq!(
+        (&value["output"], of_kind(&value, "changed")),
+        (&json!("said\n"), vec!["a".to_owned()])
+    );
+    assert_eq!(digest(&machine.path("work")), before);
+}
+
+#[test]
+fn several_arguments_are_a_program_and_its_arguments() {
+    let machine = machine();
+    let args = ["try", "--keep", "--", "cp", "a", "b; touch $(echo no)"];
+    machine.posse(&args).assert_code(0);
+    assert_eq!(machine.read("b; touch $(echo no)"), "a\n");
+    assert!(!machine.work("no").exists());
+}
+
+#[test]
+fn trial_has_no_network_and_says_that_folders_cannot_be_renamed() {
+    let machine = machine();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let command = format!(
+        "python3 -c 'import os, errno\n\
+         try: os.rename(\"src\", \"src2\")\n\
+         except OSError as e: print(errno.errorcode[e.errno])'; \
+         (: <> /dev/tcp/127.0.0.1/{port}) 2> /dev/null || echo no network"
+    );
+    let (ended, value) = tried(&machine, &["--", &command]);
+    ended.assert_code(0);
+    assert_eq!(value["output"], "EXDEV\nno network\n");
+    assert_eq!(value["changes"], json!([]));
+}
+
+#[test]
+fn other_mechanisms_of_the_sandbox_refuse_with_a_reason() {
+    let machine = machine();
+    for backend in ["bubblewrap", "landlock", "nothing"] {
+        let mut command = machine.command(&["try", "--", "echo x > a"]);
+        command.env("POSSE_SANDBOX_BACKEND", backend);
+        let ended = RunningPosse::start(command).end();
+        ended.assert_code(7);
+        let reason = format!("a trial needs the namespaces of posse, and the sandbox is {backend}");
+        assert!(
+            ended.stderr.contains("SBX004") && ended.stderr.contains(&reason),
+            "{}",
+            ended.stderr
+        );
+        assert_eq!(machine.read("a"), "a\n");
+    }
+    // The state directory in the workspace.
+    let mut command = machine.command(&["try", "--", "echo x > a"]);
+    command.env("POSSE_HOME", machine.work("state"));
+    let ended = RunningPosse::start(command).end();
+    ended.assert_code(7);
+    assert!(ended.stderr.contains("is in the workspace"), "{}", ended.stderr);
+}
+
+#[test]
+fn unreadable_and_huge_files_do_not_stop_a_trial() {
+    let machine = machine();
+    machine.write("closed", "c");
+    fs::set_permissions(machine.work("closed"), Permissions::from_mode(0o000)).unwrap();
+    let command = "mkdir shut; echo x > shut/in; chmod 000 shut; truncate -s 1T sparse; \
+                   head -c 3000 /dev/zero > zeros; mkdir many; cd many; \
+                   for i in $(seq 300); do echo $i > f$i; done";
+    let (ended, value) = tried(&machine, &["--keep", "--", command]);
+    ended.assert_code(0);
+    assert!(
+        value["diff"]
+            .as_str()
+            .unwrap()
+            .contains("binary or large: no file before, 3000 bytes after")
+    );
+    assert_eq!(fs::metadata(machine.work("shut")).unwrap().mode() & 0o7777, 0);
+    let sparse = fs::metadata(machine.work("sparse")).unwrap();
+    assert!(sparse.len() == 1 << 40 && sparse.blocks() == 0);
+    assert_eq!(fs::read_dir(machine.work("many")).unwrap().count(), 300);
+    fs::set_permissions(machine.work("shut"), Permissions::from_mode(0o700)).unwrap();
+    assert_eq!(machine.read("shut/in"), "x\n");
+}
+
+#[test]
+fn person_at_a_terminal_decides() {
+    let machine = machine();
+    let before = digest(&machine.path("work"));
+    let ask = || {
+        let mut terminal = Terminal::run(&machine, &["try", "--", "echo new >> a"], "xterm");
+        terminal.see("+new");
+        terminal.see("Keep these changes (k) or drop them (n)? ");
+        terminal
+    };
+    let mut terminal = ask();
+    terminal.press("what\n");
+    terminal.see("or drop them (n)? ");
+    terminal.press("n\n");
+    terminal.see("Dropped.");
+    assert_eq!(terminal.end(), Some(0));
+    let mut terminal = ask();
+    terminal.signal(Signal::SIGINT);
+    assert_eq!(terminal.end(), Some(130));
+    assert_eq!(digest(&machine.path("work")), before);
+    assert_nothing_is_left(&machine);
+    let mut terminal = ask();
+    terminal.press("k\n");
+    terminal.see("Kept 1 of 1 changes. Checkpoint 1: `posse undo`");
+    assert_eq!(terminal.end(), Some(0));
+    assert_eq!(machine.read("a"), "a\nnew\n");
+}
+
+#[test]
+fn interrupted_trial_leaves_nothing() {
+    let machine = machine();
+    let before = digest(&machine.path("work"));
+    let command = machine.command(&["try", "--", "echo x > a; exec sleep 600"]);
+    let mut running = RunningPosse::start(command);
+    let layers = || {
+        let projects = machine.path("posse/state/projects");
+        let mut folders = vec![projects];
+        while let Some(folder) = folders.pop() {
+            for entry in
+                fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path())
+            {
+                if entry.ends_with("layers/0/upper/a") {
+                    return true;
+                }
+                folders.push(entry);
+            }
+        }
+        false
+    };
+    let started = Instant::now();
+    while !layers() {
+        assert!(started.elapsed() < Duration::from_secs(30), "the command does not run");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    running.signal(Signal::SIGINT);
+    assert_eq!(running.wait().code(), Some(130));
+    assert_eq!(digest(&machine.path("work")), before);
+    assert_nothing_is_left(&machine);
+}
+
+#[test]
+fn added_workspace_folders_are_views_as_well() {
+    let machine = machine();
+    let other: PathBuf = machine.path("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("f"), "old\n").unwrap();
+    machine.write_config(&json!({ "workspace": { "roots": [other] } }).to_string());
+    let command = format!("echo new > '{0}/f'; echo x > '{0}/g'; echo y > h", other.display());
+    let before = (digest(&other), digest(&machine.path("work")));
+    let (ended, value) = tried(&machine, &["--", &command]);
+    ended.assert_code(0);
+    assert_eq!((digest(&other), digest(&machine.path("work"))), before);
+    assert_eq!(of_kind(&value, "changed"), [other.join("f").display().to_string()]);
+    let (ended, _) = tried(&machine, &["--keep", "--", &command]);
+    ended.assert_code(0);
+    assert_eq!(fs::read_to_string(other.join("f")).unwrap(), "new\n");
+    assert_eq!(
+        (fs::read_to_string(other.join("g")).unwrap(), machine.read("h")),
+        ("x\n".into(), "y\n".into())
+    );
+}
