@@ -320,3 +320,30 @@ fn auto_without_checkpoints_asks_about_commands() {
     assert!(ended.stderr.contains("it means edits"), "{}", ended.stderr);
     assert!(!machine.work("made").exists());
 }
+
+/// Existing files that a glob selects are replaced by nothing unasked.
+#[test]
+fn globs_replace_nothing_unasked_in_auto() {
+    let commands = [
+        "cp config/*.json .",
+        "mv config/* lib",
+        "echo x > unt*",
+        "echo x | tee unt*",
+        "cp config/*.json lib/new.json",
+    ];
+    let mut steps: Vec<ModelAnswer> = commands.iter().map(|command| runs(command)).collect();
+    steps.extend([runs("mkdir fresh && cp config/*.json fresh/"), says("done")]);
+    let server = ModelServer::start(steps);
+    let machine = Machine::with(&server);
+    for path in ["config/local.json", "local.json", "lib/local.json", "untracked"] {
+        machine.write(path, path);
+    }
+    let (ended, events) = machine.stream(&["--permission-mode", "auto", "go"]);
+    ended.assert_code(4);
+    assert_eq!(count(&events, "permission.requested"), 4, "{:#?}", server.tool_results());
+    for path in ["config/local.json", "local.json", "lib/local.json", "untracked"] {
+        assert_eq!(machine.read(path), path);
+    }
+    assert_eq!(machine.read("fresh/local.json"), "config/local.json");
+    machine.verify();
+}

@@ -92,6 +92,10 @@ pub struct CommandPath {
 pub struct CommandOutput {
     /// Absolute path. If it ends with `/.`, it stands for a folder whose files may be replaced.
     pub path: String,
+    /// Pattern of the names in the folder `path` that may be replaced: `*`, `?`, `[…]`, and `\` before
+    /// a character that is none of them. If it ends with `/`, only folders are meant, whose files may
+    /// be replaced. `None`: `path` itself may be replaced.
+    pub pattern: Option<String>,
     /// Absolute paths. If one of them is a folder before the command, `path` is not replaced.
     pub unless_folders: Vec<String>,
     /// Earlier name of a file or folder to which an earlier part of the command gave a new one.

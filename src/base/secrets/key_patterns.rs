@@ -13,6 +13,12 @@ const HIDDEN: &[u8] = b"[key]";
 /// Maximum length of a key in bytes. Longer runs are data, such as an encoded file, and stay.
 const KEY_BYTES_MAX: usize = 512;
 
+/// Number of bytes before a key that tell if it begins there: a colour of the terminal.
+const BEFORE_BYTES: usize = 20;
+
+/// Minimum length of a beginning that counts also after `_`, as in `TOKEN_ghp_…`.
+const DISTINCT_BYTES_MIN: usize = 4;
+
 /// Maximum length in bytes of the text of a private key.
 const BLOCK_BYTES_MAX: usize = 16 << 10;
 
@@ -102,8 +108,8 @@ static BEGINNINGS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
 pub struct KeyMask {
     /// Last bytes, which may belong to a key and were not passed on yet.
     held: Vec<u8>,
-    /// True if the last byte that was passed on belongs to a word, so that no key begins after it.
-    is_in_word: bool,
+    /// Last bytes that were passed on, at most [`BEFORE_BYTES`].
+    before: Vec<u8>,
     /// Number of bytes of a private key that were left out so far. `None`: outside of one.
     block: Option<usize>,
 }
@@ -116,7 +122,8 @@ enum Found {
     Block(usize),
     /// Only the following bytes can tell.
     Perhaps,
-    Nothing,
+    /// No key, nor the beginning of one in this many bytes.
+    Nothing(usize),
 }
 
 impl KeyMask {
@@ -149,7 +156,7 @@ impl KeyMask {
             let (at, length) = (from + found.start(), found.len());
             let form = FORMS.get(found.pattern().as_usize());
             match self.examine(bytes, at, length, form, is_end) {
-                Found::Nothing => from = at + 1,
+                Found::Nothing(skipped) => from = at + skipped,
                 Found::Perhaps => {
                     self.pass(&bytes[..at], out);
                     self.held = bytes[at..].to_vec();
@@ -188,18 +195,19 @@ impl KeyMask {
             let kind = &rest[..rest.len().min(KIND_BYTES_MAX)];
             let Some(end) = memchr::memmem::find(kind, b"-----") else {
                 let may_follow = rest.len() < KIND_BYTES_MAX && !kind.contains(&b'\n') && !is_end;
-                return if may_follow { Found::Perhaps } else { Found::Nothing };
+                return if may_follow { Found::Perhaps } else { Found::Nothing(1) };
             };
             let is_private = memchr::memmem::find(&kind[..end], b"PRIVATE KEY").is_some()
                 && !kind[..end].contains(&b'\n');
-            return if is_private { Found::Block(length + end + 5) } else { Found::Nothing };
+            return if is_private { Found::Block(length + end + 5) } else { Found::Nothing(1) };
         };
-        if !self.begins_word(bytes, at) {
-            return Found::Nothing;
-        }
         let run = rest.iter().take_while(|byte| alphabet.has(**byte)).count();
         if run > KEY_BYTES_MAX {
-            return Found::Nothing;
+            // All of it is skipped: otherwise each beginning in it would be counted again.
+            return Found::Nothing(length + run);
+        }
+        if !self.begins(bytes, at, length) {
+            return Found::Nothing(1);
         }
         if run == rest.len() && !is_end {
             return Found::Perhaps;
@@ -208,7 +216,7 @@ impl KeyMask {
         // A word of text has no digits.
         let is_random = run_bytes.iter().any(u8::is_ascii_digit)
             && run_bytes.iter().any(u8::is_ascii_alphabetic);
-        if run >= *least && is_random { Found::Key(length, run) } else { Found::Nothing }
+        if run >= *least && is_random { Found::Key(length, run) } else { Found::Nothing(1) }
     }
 
     /// Leaves out the text of a private key. Returns the bytes from the end of it on; `None` if it
@@ -237,11 +245,23 @@ impl KeyMask {
         None
     }
 
-    /// True if a key can begin at `at`: the byte before it does not belong to a word.
-    fn begins_word(&self, bytes: &[u8], at: usize) -> bool {
-        match at.checked_sub(1) {
-            Some(before) => !is_of_word(bytes[before]),
-            None => !self.is_in_word,
+    /// True if a key whose beginning has `length` bytes can begin at `at`: what is before it does not
+    /// belong to the same word.
+    fn begins(&self, bytes: &[u8], at: usize, length: usize) -> bool {
+        let joined;
+        let before = if at >= BEFORE_BYTES || self.before.is_empty() {
+            &bytes[at.saturating_sub(BEFORE_BYTES)..at]
+        } else {
+            joined = [&self.before[..], &bytes[..at]].concat();
+            &joined
+        };
+        match before {
+            [] => true,
+            [.., b'_'] => length >= DISTINCT_BYTES_MIN,
+            // Escapes of JSON and of addresses.
+            [.., b'\\', b'n' | b'r' | b't'] => true,
+            [.., b'%', one, other] if one.is_ascii_hexdigit() && other.is_ascii_hexdigit() => true,
+            [.., last] => !last.is_ascii_alphanumeric() || is_after_colour(before),
         }
     }
 
@@ -252,22 +272,28 @@ impl KeyMask {
         let longest = BLOCK.len().max("AGE-SECRET-KEY-1".len());
         let from = bytes.len().saturating_sub(longest - 1);
         let may_begin = |at: &usize| {
-            (bytes[*at] == b'-' || self.begins_word(bytes, *at))
+            (bytes[*at] == b'-' || self.begins(bytes, *at, DISTINCT_BYTES_MIN))
                 && beginnings().any(|known| known.starts_with(&bytes[*at..]))
         };
         (from..bytes.len()).find(may_begin).unwrap_or(bytes.len())
     }
 
     fn pass(&mut self, bytes: &[u8], out: &mut impl FnMut(&[u8])) {
-        if let Some(last) = bytes.last() {
-            self.is_in_word = is_of_word(*last);
+        if !bytes.is_empty() {
+            self.before.extend_from_slice(&bytes[bytes.len().saturating_sub(BEFORE_BYTES)..]);
+            let over = self.before.len().saturating_sub(BEFORE_BYTES);
+            self.before.drain(..over);
             out(bytes);
         }
     }
 }
 
-fn is_of_word(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'_'
+/// True if `text` ends with a sequence that sets a colour or clears the line.
+fn is_after_colour(text: &[u8]) -> bool {
+    let Some((b'm' | b'K', text)) = text.split_last() else { return false };
+    let is_parameter = |byte: &&u8| byte.is_ascii_digit() || matches!(byte, b';' | b':');
+    let parameters = text.iter().rev().take_while(is_parameter).count();
+    text[..text.len() - parameters].ends_with(b"\x1b[")
 }
 
 #[cfg(test)]
@@ -339,6 +365,19 @@ mod tests {
         }
         let long = format!("-----BEGIN PRIVATE KEY-----{}rest", "a".repeat(BLOCK_BYTES_MAX));
         assert_eq!(masked(&[long.as_bytes()]), "-----BEGIN PRIVATE KEY-----[key]rest");
+    }
+
+    #[test]
+    fn long_runs_cost_linear_time() {
+        for (piece, before) in [("SG.", ""), ("sk-ant-", "x "), ("hvs.", "-")] {
+            let text = before.to_owned() + &piece.repeat(1 << 20);
+            let started = std::time::Instant::now();
+            assert_eq!(masked(&[text.as_bytes()]).len(), text.len());
+            // Quadratic time would be hours.
+            assert!(started.elapsed() < std::time::Duration::from_mins(1));
+        }
+        let key = key_of(&FORMS[7], 36);
+        assert_eq!(masked(&[format!("TOKEN_{key}").as_bytes()]), "TOKEN_ghp_[key]");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::shell::folders::Folders;
 use crate::shell::outline::{Outline, Scope, ShellEvent, SimpleCommand};
 use crate::shell::reader;
 use crate::shell::walk::base;
-use crate::shell::word::{braces, expand_home, resolve};
+use crate::shell::word::{braces, expand_home, inactive_character, is_glob, resolve};
 
 /// Programs that are recognised at any word, because a program that is not known may run them.
 const ANYWHERE: Names = Names("cp mv install ln tee");
@@ -27,13 +27,49 @@ pub(crate) fn outputs(command: &str, cwd: &str, home: &str) -> Vec<CommandOutput
     let list = ListEffects::of(&outline, cwd, home);
     if list.paths.len() > PATHS_MAX {
         let path = "/".to_owned();
-        return vec![CommandOutput { path, unless_folders: Vec::new(), earlier: None }];
+        let (pattern, unless_folders) = (None, Vec::new());
+        return vec![CommandOutput { path, pattern, unless_folders, earlier: None }];
     }
     let replaced = list.paths.into_iter().filter(|path| path.is_replaced);
-    let mut outputs: Vec<CommandOutput> = replaced.map(|path| path.output).collect();
+    let mut outputs: Vec<CommandOutput> = replaced.map(|path| with_pattern(path.output)).collect();
     outputs.sort();
     outputs.dedup();
     outputs
+}
+
+/// `output` with the folder before its first glob as path, and the rest as pattern.
+fn with_pattern(output: CommandOutput) -> CommandOutput {
+    let mut parts = output.path.split('/');
+    let folder: Vec<&str> = parts.by_ref().take_while(|part| !is_glob(part)).collect();
+    let Some(glob) = output.path.split('/').nth(folder.len()) else { return output };
+    let path = match folder.join("/") {
+        root if root.is_empty() => "/".to_owned(),
+        folder => folder,
+    };
+    let pattern = match parts.collect::<Vec<_>>()[..] {
+        [] => pattern_of(glob),
+        ["."] => pattern_of(glob) + "/",
+        // The files below are not looked for.
+        _ => "*".to_owned(),
+    };
+    CommandOutput { path, pattern: Some(pattern), ..output }
+}
+
+/// The glob of a word as a pattern.
+fn pattern_of(glob: &str) -> String {
+    let mut pattern = String::new();
+    let mut is_in_set = false;
+    for c in glob.chars() {
+        let plain = inactive_character(c);
+        is_in_set = (is_in_set || plain == Some('[')) && c != ']';
+        match plain {
+            Some(plain) => pattern.push(plain),
+            None if is_in_set || c == ']' => pattern.push(c),
+            None if c.is_ascii_punctuation() && c != '-' => pattern.extend(['\\', c]),
+            None => pattern.push(c),
+        }
+    }
+    pattern
 }
 
 /// Absolute paths that the commands of `outline` write, also behind `links`.
@@ -207,7 +243,8 @@ impl<'a> ListEffects<'a> {
     /// Adds `path`, which the part writes, also with its earlier names. The second argument: whether
     /// it is replaced, and whether that is certain.
     fn write(&mut self, path: String, part: usize, (is_replaced, is_certain): (bool, bool)) {
-        let output = CommandOutput { path, unless_folders: Vec::new(), earlier: None };
+        let (pattern, unless_folders) = (None, Vec::new());
+        let output = CommandOutput { path, pattern, unless_folders, earlier: None };
         let path = WrittenPath { output, is_replaced, is_certain };
         self.add(path, part, self.names.len());
     }
@@ -247,8 +284,12 @@ impl<'a> ListEffects<'a> {
             let mut unless_folders = path.output.unless_folders.clone();
             unless_folders.extend(name.unless_folder.clone());
             let path_before = format!("{}{rest}", name.from);
-            let output =
-                CommandOutput { path: path_before, unless_folders, earlier: Some(earlier) };
+            let output = CommandOutput {
+                path: path_before,
+                pattern: None,
+                unless_folders,
+                earlier: Some(earlier),
+            };
             self.add(WrittenPath { output, ..path.clone() }, part, at);
         }
         self.paths.push(path);

@@ -12,9 +12,12 @@ pub(super) const BYTES_MAX: u64 = 64 << 10;
 /// Maximum length in bytes of a value that is no address.
 const VALUE_BYTES_MAX: usize = 64;
 
-/// Minimum length in bytes of a part of an address that counts as a token if it contains letters
-/// and digits alone, and both.
-const TOKEN_BYTES_MIN: usize = 16;
+/// Minimum length in bytes of letters and digits without a separator that count as a token: of
+/// both, and of letters or digits alone.
+const TOKEN_BYTES_MIN: (usize, usize) = (12, 20);
+
+/// Parts of an address after which a token stands.
+const BEFORE_TOKEN: [&str; 4] = ["auth", "basic", "token", "tokens"];
 
 /// Address that stands for one that cannot be shown. It leads nowhere, so that the public registry is
 /// not used instead.
@@ -61,9 +64,16 @@ pub(super) fn is_registry_file(name: &OsStr) -> bool {
 pub(super) fn without_credentials(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut kept = String::new();
-    for line in text.lines() {
-        let Some((key, value)) = line.split_once('=') else { continue };
-        let (key, value) = (key.trim(), value.trim());
+    for line in text.lines().map(str::trim) {
+        // The keys of a section are not settings of npm.
+        if line.starts_with('[') {
+            break;
+        }
+        if line.starts_with([';', '#']) {
+            continue;
+        }
+        let (key, value) = line.split_once('=').unwrap_or((line, ""));
+        let (key, value) = (unquoted(key.trim()), value.trim());
         let value = if is_registry(key) {
             Some(address(value).unwrap_or_else(|| UNKNOWN.to_owned()))
         } else if PLAIN_KEYS.contains(&key) && is_plain(value) {
@@ -78,12 +88,17 @@ pub(super) fn without_credentials(bytes: &[u8]) -> String {
     kept
 }
 
-/// True for `registry` and `@scope:registry`.
+/// The text without the quotes that may be around it.
+fn unquoted(text: &str) -> &str {
+    let between = |quote| text.strip_prefix(quote).and_then(|text| text.strip_suffix(quote));
+    between('"').or_else(|| between('\'')).unwrap_or(text)
+}
+
+/// True for `registry` and `@scope:registry`. A scope may contain any visible character.
 fn is_registry(key: &str) -> bool {
     let scope = key.strip_suffix(":registry").and_then(|scope| scope.strip_prefix('@'));
-    let is_name = |scope: &str| {
-        scope.chars().all(|c| c.is_ascii_alphanumeric() || "-_.~".contains(c)) && !scope.is_empty()
-    };
+    let is_name =
+        |scope: &str| !scope.is_empty() && scope.bytes().all(|byte| byte.is_ascii_graphic());
     key == "registry" || scope.is_some_and(is_name)
 }
 
@@ -96,8 +111,7 @@ fn is_plain(value: &str) -> bool {
 /// place of parts of its path that look like tokens. A name of a variable stays. `None` for other
 /// values.
 fn address(value: &str) -> Option<String> {
-    let quoted = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
-    let value = quoted.unwrap_or(value);
+    let value = unquoted(value);
     if let Some(name) = value.strip_prefix("${").and_then(|value| value.strip_suffix('}')) {
         let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         return is_name.then(|| value.to_owned());
@@ -113,16 +127,28 @@ fn address(value: &str) -> Option<String> {
     {
         return None;
     }
-    let parts = path.split('/').map(|part| if is_token(part) { "hidden" } else { part });
+    let mut before = "";
+    let parts = path.split('/').map(|part| {
+        let is_hidden = is_token(part) || (BEFORE_TOKEN.contains(&before) && !part.is_empty());
+        before = part;
+        if is_hidden { "hidden" } else { part }
+    });
     Some(format!("{scheme}://{host}/{}", parts.collect::<Vec<_>>().join("/")))
 }
 
 /// True if a part of a path may be a token, as some registries expect it in the address.
 fn is_token(part: &str) -> bool {
-    let has = |class: fn(&u8) -> bool| part.as_bytes().iter().any(class);
-    let is_long = part.split(['-', '_', '.', '~']).any(|run| run.len() >= TOKEN_BYTES_MIN);
+    let is_long = |run: &str| {
+        let has = |class: fn(&u8) -> bool| run.as_bytes().iter().any(class);
+        let (mixed, alike) = TOKEN_BYTES_MIN;
+        let is_mixed = has(u8::is_ascii_digit) && has(u8::is_ascii_alphabetic);
+        run.len() >= if is_mixed { mixed } else { alike }
+    };
+    // The groups of a UUID are shorter.
+    let groups: Vec<usize> = part.split('-').map(str::len).collect();
     part.contains([':', '[', ']'])
-        || is_long && has(u8::is_ascii_digit) && has(u8::is_ascii_alphabetic)
+        || groups == [8, 4, 4, 4, 12]
+        || part.split(['-', '_', '.', '~']).any(is_long)
 }
 
 #[cfg(test)]
@@ -153,7 +179,13 @@ registry=file:///etc/passwd
 registry=${REGISTRY}
 @odd:registry=https://${HOST}/npm
 @a b:registry=https://x.example/
+\"@Team+x:registry\"='https://quoted.example/npm'
+@feed:registry=https://f.example/F/corp/auth/0a1b2c3d-1111-2222-3333-444455556666/npm/
+@short:registry=https://f.example/abcd1234efgh/npm/
+@named:registry=https://f.example/auth/hunter2/abcdefghijklmnopqrstuv
+@bare:registry
 [section]
+registry=https://section.example/
 ";
         insta::assert_snapshot!(without_credentials(file.as_bytes()), @r#"
         registry=https://packages.example/npm/
@@ -165,6 +197,11 @@ registry=${REGISTRY}
         registry=https://hidden.invalid/
         registry=${REGISTRY}
         @odd:registry=https://hidden.invalid/
+        @Team+x:registry=https://quoted.example/npm
+        @feed:registry=https://f.example/F/corp/auth/hidden/npm/
+        @short:registry=https://f.example/hidden/npm/
+        @named:registry=https://f.example/auth/hidden/hidden
+        @bare:registry=https://hidden.invalid/
         "#);
     }
 

@@ -7,6 +7,7 @@
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
+use globset::GlobBuilder;
 use posse_actors::ports::{CommandOutput, CommandPath, EarlierName, PathLink};
 
 /// Maximum number of folder entries that are read for the patterns of one command.
@@ -32,14 +33,19 @@ pub fn resolve(paths: &[CommandPath]) -> Vec<PathLink> {
 }
 
 /// Paths of those `outputs` that are files or symbolic links by now, of the root folder, of folders
-/// whose path ends with `/.`, and of those to which a link leads under an earlier name.
+/// whose path ends with `/.`, and of those to which a link leads under an earlier name. Of a pattern,
+/// the first name that matches; the folder if it has too many names or cannot be read.
 pub fn existing(outputs: impl IntoIterator<Item = CommandOutput>) -> Vec<String> {
     let exists = |path: &str| {
         let found = Path::new(path).symlink_metadata();
         found.is_ok_and(|data| !data.is_dir() || path == "/" || path.ends_with("/."))
     };
     let mut paths: Vec<String> = Vec::new();
-    for CommandOutput { path, unless_folders, earlier } in outputs {
+    for CommandOutput { path, pattern, unless_folders, earlier } in outputs {
+        if let Some(pattern) = pattern {
+            paths.extend(matching(Path::new(&path), &pattern).filter(|path| !paths.contains(path)));
+            continue;
+        }
         let is_found = match &earlier {
             Some(earlier) if leads_through_link(&earlier.path, &path) => true,
             Some(EarlierName { is_copy: true, .. }) => false,
@@ -51,6 +57,29 @@ pub fn existing(outputs: impl IntoIterator<Item = CommandOutput>) -> Vec<String>
         }
     }
     paths
+}
+
+/// The first name in `folder` that matches `pattern`, as a path; `folder` itself if it has too many
+/// names or cannot be read. `None` if no name matches.
+fn matching(folder: &Path, pattern: &str) -> Option<String> {
+    let unknown = || Some(folder.display().to_string());
+    let (name, of_folders) =
+        pattern.strip_suffix('/').map_or((pattern, false), |name| (name, true));
+    let Ok(glob) = GlobBuilder::new(name).backslash_escape(true).build() else { return unknown() };
+    let glob = glob.compile_matcher();
+    let entries = match folder.read_dir() {
+        Ok(entries) => entries,
+        Err(error) if is_missing(error.kind()) => return None,
+        Err(_) => return unknown(),
+    };
+    for (at, entry) in entries.enumerate() {
+        let Some(entry) = entry.ok().filter(|_| at < ENTRIES_MAX) else { return unknown() };
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if is_folder == of_folders && glob.is_match(Path::new(&entry.file_name())) {
+            return Some(entry.path().display().to_string());
+        }
+    }
+    None
 }
 
 /// True if there is a symbolic link at `from`, at `path`, or between the two. `path` is below `from`.
@@ -195,6 +224,7 @@ mod tests {
         symlink("/nowhere", root.join("tree/out")).unwrap();
         let output = |path: &str, unless: &[&str], earlier: Option<(&str, bool)>| CommandOutput {
             path: at(path),
+            pattern: None,
             unless_folders: unless.iter().map(|path| at(path)).collect(),
             earlier: earlier.map(|(path, is_copy)| EarlierName { path: at(path), is_copy }),
         };
@@ -212,6 +242,35 @@ mod tests {
             (output("tree/new", &[], Some(("tree", false))), false),
         ] {
             assert_eq!(!existing([output.clone()]).is_empty(), expected, "{output:?}");
+        }
+    }
+
+    #[test]
+    fn outputs_of_a_pattern_exist_if_a_name_matches() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        for path in ["lib/a.rs", "lib/[x].c", "lib/sub/b.py"] {
+            fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
+            fs::write(root.join(path), "").unwrap();
+        }
+        for (folder, pattern, expected) in [
+            ("lib", "*.rs", Some("lib/a.rs")),
+            ("lib", "?.rs", Some("lib/a.rs")),
+            ("lib", "*.py", None),
+            ("lib", "\\[x\\].c", Some("lib/[x].c")),
+            ("lib", "[", Some("lib")),
+            ("lib", "s*", None),
+            ("lib", "s*/", Some("lib/sub")),
+            ("none", "*", None),
+        ] {
+            let output = CommandOutput {
+                path: root.join(folder).display().to_string(),
+                pattern: Some(pattern.to_owned()),
+                unless_folders: Vec::new(),
+                earlier: None,
+            };
+            let expected = expected.map(|path| root.join(path).display().to_string());
+            assert_eq!(existing([output]), expected.into_iter().collect::<Vec<_>>(), "{pattern}");
         }
     }
 

@@ -111,3 +111,22 @@ fn moved_folders_are_known_inside_of_replaced_ones() {
     let found = outputs("mkdir d && mv a d/x && cp -r t/. d", "/w", "/home/u");
     assert!(found.iter().any(|output| output.path == "/w/a"), "{found:?}");
 }
+
+#[test]
+fn globs_become_patterns_of_names_in_a_folder() {
+    for (command, expected) in [
+        ("cp src/*.rs lib/", "/w/lib:*\\.rs /w/lib:*\\.rs/"),
+        ("cp config/*.json .", "/w:*\\.json /w:*\\.json/"),
+        ("mv src/* lib", "/w/lib:* /w/lib:*/"),
+        ("echo x > unt*", "/w:unt*"),
+        ("echo x | tee sub/[ab]?", "/w/sub:[ab]?"),
+        ("cp a */b", "/w:*"),
+        ("cp 'a*' b", ""),
+    ] {
+        let found = outputs(command, "/w", "/home/u")
+            .into_iter()
+            .filter_map(|output| Some(format!("{}:{}", output.path, output.pattern?)));
+        let found: BTreeSet<String> = found.collect();
+        assert_eq!(found.into_iter().collect::<Vec<_>>().join(" "), expected, "{command}");
+    }
+}
