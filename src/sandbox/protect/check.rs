@@ -93,8 +93,8 @@ impl GuardState {
     }
 
     /// Scans the roots that commands can write. Returns the protected items that exist, with those
-    /// of the baseline to which settings point, and the keys of those to which only settings of new
-    /// repositories point. Stores whether the scan was complete.
+    /// of the baseline to which settings point, and the keys of those that are protected only because
+    /// settings of new repositories point to them. Stores whether the scan was complete.
     fn current_items(
         &mut self,
         baseline: &Baseline,
@@ -121,8 +121,12 @@ impl GuardState {
         };
         let referenced =
             if items.iter().any(is_new) { self.referenced(&items) } else { Vec::new() };
+        let key_of = |(at, item): &(usize, ProtectedItem)| (*at, Arc::clone(&item.path));
+        // A repository itself is an item without content.
+        let is_entry = |(_, item): &&(usize, ProtectedItem)| item.sort != Sort::Repository;
+        let by_name: HashSet<ProtectedPath> = items.iter().filter(is_entry).map(key_of).collect();
         let newly_pointed: HashSet<ProtectedPath> =
-            referenced.iter().map(|(at, item)| (*at, Arc::clone(&item.path))).collect();
+            referenced.iter().map(key_of).filter(|key| !by_name.contains(key)).collect();
         items.extend(referenced);
         let mut now: BTreeMap<ProtectedPath, BaselineItem> = BTreeMap::new();
         for (at, item) in items {
