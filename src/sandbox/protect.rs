@@ -16,6 +16,7 @@ mod gitconfig;
 mod harmless;
 mod index;
 mod known_secrets;
+mod linked_worktrees;
 mod links;
 mod moved_repositories;
 mod new_worktrees;

@@ -301,6 +301,7 @@ impl GuardState {
                 self.clean(key, current);
                 return;
             }
+            Sort::WorktreePath if self.is_moved_worktree(key, before, current) => return,
             Sort::Name(_) | Sort::Environment => {}
             _ if is_born => {
                 self.clean(key, current);
@@ -589,7 +590,8 @@ impl GuardState {
             }
             (Sort::Common, _) if self.is_of_linked_worktree(key) => {}
             (Sort::Pointer, _) if self.points_to_protected(key, Sort::Pointer) => {}
-            (Sort::Common | Sort::Pointer, _) => {
+            (Sort::WorktreePath, _) if self.leads_to_worktree(key) => {}
+            (Sort::Common | Sort::Pointer | Sort::WorktreePath, _) => {
                 self.move_aside(&folder, name, &path, ProtectedChange::LeadsOutside);
             }
             _ => self.move_aside(&folder, name, &path, ProtectedChange::Created),

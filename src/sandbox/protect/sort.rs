@@ -48,6 +48,8 @@ pub(super) enum Sort {
     Environment,
     /// `commondir` of a repository, which refers to the folder of its settings.
     Common,
+    /// `gitdir` of a linked worktree: the path of the worktree's `.git`.
+    WorktreePath,
 }
 
 /// Protected name found by the scan.

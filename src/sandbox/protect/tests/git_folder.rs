@@ -8,7 +8,7 @@ use super::*;
 const EMPTY_INDEX: &[u8] = b"DIRC\0\0\0\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 #[expect(clippy::disallowed_types, reason = "git is the reader")]
-fn git(folder: &Path, arguments: &[&str]) -> bool {
+pub(super) fn git(folder: &Path, arguments: &[&str]) -> bool {
     let mut git = std::process::Command::new("git");
     git.current_dir(folder).args(["-c", "user.name=a", "-c", "user.email=a@b"]).args(arguments);
     git.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
