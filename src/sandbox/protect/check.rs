@@ -14,7 +14,7 @@ use nix::sys::stat::Mode;
 use posse_base::protected;
 
 use crate::protect::exemptions::Lifted;
-use crate::protect::git_files::{has_known_options, unsafe_index};
+use crate::protect::git_files::{has_known_options, has_only_comments, unsafe_index};
 use crate::protect::gitconfig;
 use crate::protect::harmless;
 use crate::protect::new_worktrees;
@@ -289,7 +289,8 @@ impl GuardState {
         if old.is_same(new) {
             return;
         }
-        let is_born = self.is_born(current.parent);
+        let is_born =
+            self.is_born(current.parent) || (current.sort == Sort::Exclude && self.is_in_born(key));
         match current.sort {
             // It was left because it may be a file of the user.
             Sort::Foreign if is_born => return,
@@ -471,7 +472,8 @@ impl GuardState {
         }
         // An incomplete `.git` is handled together with its contents.
         let is_inside = !matches!(before.sort, Sort::Name(_) | Sort::Pointer);
-        if is_inside && !has_head(&folder) && before.sort != Sort::Attributes {
+        let is_in_info = matches!(before.sort, Sort::Attributes | Sort::Exclude);
+        if is_inside && !is_in_info && !has_head(&folder) {
             return;
         }
         let path = self.path(key);
@@ -617,6 +619,11 @@ impl GuardState {
         match (current.sort, &current.state) {
             (Sort::Foreign, _) if self.may_be_of_the_user(key) => {}
             (Sort::Volatile, _) if name_of(key) == b"replace" && self.is_in_born(key) => {}
+            (Sort::Exclude, Some(State::File { copy: Some(bytes), .. }))
+                if has_only_comments(bytes) => {}
+            (Sort::Exclude, Some(State::File { .. })) if self.is_in_born(key) => {
+                self.found(&path, ProtectedChange::Excludes, ProtectAction::Left);
+            }
             (Sort::Interrupted, _) if !self.is_born(current.parent) => self.left_unfinished(&path),
             (Sort::Interrupted, _) => {}
             (Sort::Origin, _) => self.check_origin(key, current),

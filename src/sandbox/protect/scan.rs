@@ -789,6 +789,9 @@ fn classify_entry(
     if (is_part(GitPart::Info) || is_part(GitPart::Worktree)) && &*folded == b"attributes" {
         return Some(Sort::Attributes);
     }
+    if is_part(GitPart::Info) && &*folded == b"exclude" {
+        return Some(Sort::Exclude);
+    }
     if role == FolderRole::Held {
         return None;
     }

@@ -22,6 +22,8 @@ pub(super) enum Sort {
     Settings,
     /// File `info/attributes` of a repository, or `info` itself if it is a link.
     Attributes,
+    /// File `info/exclude` of a repository: patterns of files that git, and checkpoints, leave out.
+    Exclude,
     /// `git-rebase-todo`, or `todo` of a sequencer: the steps of an interrupted operation. Some run
     /// commands, and others check out commits.
     Todo,
