@@ -16,6 +16,7 @@ mod gitconfig;
 mod harmless;
 mod index;
 mod known_secrets;
+mod linked_worktrees;
 mod links;
 mod moved_repositories;
 mod new_worktrees;
@@ -343,6 +344,9 @@ pub enum ProtectedChange {
     /// References that replace objects of git by others were added. Contains their lines; empty if
     /// the file cannot be read.
     Replacements(Vec<String>),
+    /// The `info/exclude` of a new repository was created or changed, and has patterns: git and
+    /// checkpoints leave out the files that match.
+    Excludes,
     /// Files below this root kept changing during the check, so changes may be missed.
     KeepsChanging,
 }
@@ -369,10 +373,10 @@ pub enum ProtectAction {
 impl Finding {
     /// Returns what to do about a file that was left.
     fn advice(&self) -> &'static str {
-        if self.what == ProtectedChange::Interrupted {
-            "look at its commits before you continue or abort it"
-        } else {
-            "check it before a program is started in that folder"
+        match self.what {
+            ProtectedChange::Interrupted => "look at its commits before you continue or abort it",
+            ProtectedChange::Excludes => "look at them before you rely on a checkpoint",
+            _ => "check it before a program is started in that folder",
         }
     }
 }
@@ -414,6 +418,7 @@ impl fmt::Display for Finding {
                 &settings
             }
             ProtectedChange::LeadsOutside => "leads git to a place outside the workspace",
+            ProtectedChange::Excludes => "got patterns of files that git and checkpoints leave out",
             ProtectedChange::CameWithRepository => "is protected and came with a new work tree",
             ProtectedChange::TooMuch => {
                 return write!(
@@ -874,7 +879,9 @@ impl GuardState {
         let stat = Stat::at(&folder, name).ok()?;
         let identity = stat.identity;
         let parent = Stat::at(&folder, Path::new("")).ok().map(|stat| stat.identity);
-        let is_born = self.is_born(parent) || self.is_in_new_worktree(at, &item.path);
+        let is_born = self.is_born(parent)
+            || self.is_in_new_worktree(at, &item.path)
+            || (item.sort == Sort::Exclude && self.is_in_born(&(at, Arc::clone(&item.path))));
         let state = match item.sort {
             // It may be large, and is judged without its earlier content.
             Sort::Index => State::File { stat, copy: None },
@@ -891,6 +898,7 @@ impl GuardState {
                 | Sort::Remotes
                 | Sort::Settings
                 | Sort::Attributes
+                | Sort::Exclude
                 | Sort::InnerLink
                 | Sort::Common
                 | Sort::Foreign

@@ -14,7 +14,7 @@ use nix::sys::stat::Mode;
 use posse_base::protected;
 
 use crate::protect::exemptions::Lifted;
-use crate::protect::git_files::{has_known_options, unsafe_index};
+use crate::protect::git_files::{has_known_options, has_only_comments, unsafe_index};
 use crate::protect::gitconfig;
 use crate::protect::harmless;
 use crate::protect::new_worktrees;
@@ -93,8 +93,8 @@ impl GuardState {
     }
 
     /// Scans the roots that commands can write. Returns the protected items that exist, with those
-    /// of the baseline to which settings point, and the keys of those to which only settings of new
-    /// repositories point. Stores whether the scan was complete.
+    /// of the baseline to which settings point, and the keys of those that are protected only because
+    /// settings of new repositories point to them. Stores whether the scan was complete.
     fn current_items(
         &mut self,
         baseline: &Baseline,
@@ -121,8 +121,12 @@ impl GuardState {
         };
         let referenced =
             if items.iter().any(is_new) { self.referenced(&items) } else { Vec::new() };
+        let key_of = |(at, item): &(usize, ProtectedItem)| (*at, Arc::clone(&item.path));
+        // A repository itself is an item without content.
+        let is_entry = |(_, item): &&(usize, ProtectedItem)| item.sort != Sort::Repository;
+        let by_name: HashSet<ProtectedPath> = items.iter().filter(is_entry).map(key_of).collect();
         let newly_pointed: HashSet<ProtectedPath> =
-            referenced.iter().map(|(at, item)| (*at, Arc::clone(&item.path))).collect();
+            referenced.iter().map(key_of).filter(|key| !by_name.contains(key)).collect();
         items.extend(referenced);
         let mut now: BTreeMap<ProtectedPath, BaselineItem> = BTreeMap::new();
         for (at, item) in items {
@@ -285,7 +289,8 @@ impl GuardState {
         if old.is_same(new) {
             return;
         }
-        let is_born = self.is_born(current.parent);
+        let is_born =
+            self.is_born(current.parent) || (current.sort == Sort::Exclude && self.is_in_born(key));
         match current.sort {
             // It was left because it may be a file of the user.
             Sort::Foreign if is_born => return,
@@ -297,6 +302,7 @@ impl GuardState {
                 self.clean(key, current);
                 return;
             }
+            Sort::WorktreePath if self.is_moved_worktree(key, before, current) => return,
             Sort::Name(_) | Sort::Environment => {}
             _ if is_born => {
                 self.clean(key, current);
@@ -466,7 +472,8 @@ impl GuardState {
         }
         // An incomplete `.git` is handled together with its contents.
         let is_inside = !matches!(before.sort, Sort::Name(_) | Sort::Pointer);
-        if is_inside && !has_head(&folder) && before.sort != Sort::Attributes {
+        let is_in_info = matches!(before.sort, Sort::Attributes | Sort::Exclude);
+        if is_inside && !is_in_info && !has_head(&folder) {
             return;
         }
         let path = self.path(key);
@@ -585,7 +592,8 @@ impl GuardState {
             }
             (Sort::Common, _) if self.is_of_linked_worktree(key) => {}
             (Sort::Pointer, _) if self.points_to_protected(key, Sort::Pointer) => {}
-            (Sort::Common | Sort::Pointer, _) => {
+            (Sort::WorktreePath, _) if self.leads_to_worktree(key) => {}
+            (Sort::Common | Sort::Pointer | Sort::WorktreePath, _) => {
                 self.move_aside(&folder, name, &path, ProtectedChange::LeadsOutside);
             }
             _ => self.move_aside(&folder, name, &path, ProtectedChange::Created),
@@ -611,6 +619,11 @@ impl GuardState {
         match (current.sort, &current.state) {
             (Sort::Foreign, _) if self.may_be_of_the_user(key) => {}
             (Sort::Volatile, _) if name_of(key) == b"replace" && self.is_in_born(key) => {}
+            (Sort::Exclude, Some(State::File { copy: Some(bytes), .. }))
+                if has_only_comments(bytes) => {}
+            (Sort::Exclude, Some(State::File { .. })) if self.is_in_born(key) => {
+                self.found(&path, ProtectedChange::Excludes, ProtectAction::Left);
+            }
             (Sort::Interrupted, _) if !self.is_born(current.parent) => self.left_unfinished(&path),
             (Sort::Interrupted, _) => {}
             (Sort::Origin, _) => self.check_origin(key, current),

@@ -1,10 +1,12 @@
 //! Text of the findings of a check: one line each for a person and for the model, with a bound.
 
 use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use posse_base::count;
 use posse_base::failure::printable;
+use posse_base::protected::{self, Class};
 
 use super::{Finding, ProtectAction, ProtectedChange};
 
@@ -21,14 +23,16 @@ const HANDLED_MAX: usize = 12;
 /// Maximum number of paths that are listed of the other restored and moved files.
 const NAMED_MAX: usize = 8;
 
-/// Formats changes of protected files. Files that are as the command left them come first, and each
-/// is reported by its path or counted below a folder: a command must not hide one of them behind
-/// many that were put right.
+/// Formats changes of protected files. Files that are as the command left them come first, of these
+/// the ones that run programs at the least occasion, and each is reported by its path or counted
+/// below a folder: a command must not hide one of them behind many others.
 pub fn finding_lines(findings: &[Finding]) -> Vec<String> {
     let is_left = |finding: &&Finding| {
         matches!(finding.action, ProtectAction::Left | ProtectAction::Failed(_))
     };
     let (left, handled): (Vec<&Finding>, Vec<&Finding>) = findings.iter().partition(is_left);
+    let mut left = left;
+    left.sort_by_key(|finding| urgency(finding));
     let (shown, rest) = left.split_at(left.len().min(LEFT_MAX));
     let mut lines: Vec<String> = shown.iter().map(|finding| left_line(finding)).collect();
     for (folder, below) in by_folder(rest) {
@@ -57,10 +61,33 @@ pub fn finding_lines(findings: &[Finding]) -> Vec<String> {
     lines
 }
 
+/// Rank of a file that was left in place; the lowest is reported first: incomplete scans, then what
+/// git obeys at each command, what other programs obey, and what only models read.
+fn urgency(finding: &Finding) -> u8 {
+    if is_of_a_root(finding) {
+        return 0;
+    }
+    let mut above: &[u8] = b"";
+    let classes = finding.path.iter().filter_map(|name| {
+        let folder = std::mem::replace(&mut above, name.as_bytes());
+        protected::class_of(folder, name.as_bytes())
+    });
+    // A path without a protected name is in a repository of another name, or settings point to it.
+    let rank = |class| match class {
+        Class::Git => 1,
+        Class::Authority | Class::Start | Class::Editor | Class::Pipeline => 2,
+        Class::Instructions => 3,
+    };
+    classes.map(rank).min().unwrap_or(1)
+}
+
+/// True if the finding is about the scan of a whole root.
+fn is_of_a_root(finding: &Finding) -> bool {
+    matches!(finding.what, ProtectedChange::TooMuch | ProtectedChange::KeepsChanging)
+}
+
 fn left_line(finding: &Finding) -> String {
-    let is_of_a_root =
-        matches!(finding.what, ProtectedChange::TooMuch | ProtectedChange::KeepsChanging);
-    let left = if is_of_a_root { "" } else { "left in place: " };
+    let left = if is_of_a_root(finding) { "" } else { "left in place: " };
     format!("SBX010 {left}{finding}")
 }
 
@@ -127,6 +154,22 @@ mod tests {
         assert!(lines[1].starts_with("SBX010 left in place: /w/z/x is protected"), "{lines:?}");
         assert!(lines[1].ends_with("no space"), "{lines:?}");
         assert_eq!(lines.len(), 2 + HANDLED_MAX + 1);
+    }
+
+    #[test]
+    fn settings_of_git_that_were_left_come_before_decoys() {
+        let mut all: Vec<Finding> =
+            (0..61).map(|nr| left(format!("/w/a{nr:02}/AGENTS.md"))).collect();
+        all.extend((0..61).map(|nr| left(format!("/w/a{nr:02}/.vscode"))));
+        let paths = ["/w/z/.git/config", "/w/bare/hooks", "/w/z/.git/hooks/pre-commit"];
+        all.extend(paths.iter().map(|path| left(*path)));
+        all.push(Finding::new("/w".into(), ProtectedChange::TooMuch, ProtectAction::Left));
+        let lines = finding_lines(&all);
+        assert!(lines[0].starts_with("SBX010 /w has more folders"), "{lines:?}");
+        for (line, path) in lines[1..].iter().zip(paths) {
+            assert_eq!(*line, left_line(&left(path)));
+        }
+        assert!(lines[4].contains("/w/a00/.vscode"), "{lines:?}");
     }
 
     #[test]

@@ -239,6 +239,11 @@ pub(super) fn has_known_options(name: &[u8], bytes: &[u8]) -> bool {
     }
 }
 
+/// True if git reads no pattern from these contents of an `info/exclude`, as from git's template.
+pub(super) fn has_only_comments(bytes: &[u8]) -> bool {
+    bytes.split(|byte| *byte == b'\n').all(|line| line.is_empty() || line.starts_with(b"#"))
+}
+
 /// True if the text contains only options that `git am` passes to `git apply`, each in single
 /// quotes.
 fn has_known_apply_options(text: &str) -> bool {

@@ -21,6 +21,10 @@ pub(super) enum GitPart {
     RebaseApply,
     /// `sequencer`.
     Sequencer,
+    /// `worktrees`.
+    Worktrees,
+    /// A folder in `worktrees`, which git takes for that of a linked worktree by its `gitdir` alone.
+    Worktree,
     /// A folder that may contain any names, such as `objects`, or one below it.
     Open,
 }
@@ -194,7 +198,7 @@ pub(super) fn sort_of(
     if let Some(sort) = dangerous(part, folded) {
         return Some(sort);
     }
-    if part == GitPart::Open {
+    if matches!(part, GitPart::Open | GitPart::Worktrees | GitPart::Worktree) {
         return None;
     }
     if let Some(sort) = checked(part, name, kind) {
@@ -220,13 +224,13 @@ fn dangerous(part: GitPart, folded: &[u8]) -> Option<Sort> {
     match (part, folded) {
         // Recorded resolutions of conflicts: git writes them over any path that is listed.
         // Settings of git-svn, and histories that git takes for another one.
-        (GitPart::Top, b"merge_rr" | b"rr-cache" | b"svn") | (GitPart::Info, b"grafts") => {
-            Some(Sort::Foreign)
-        }
+        // `worktrees` may itself look like a repository.
+        (GitPart::Top, b"merge_rr" | b"rr-cache" | b"svn")
+        | (GitPart::Info | GitPart::Worktree, b"grafts") => Some(Sort::Foreign),
         // Changes that git applies at the end of an operation, and objects that it takes for others.
         (GitPart::Top, b"merge_autostash")
-        | (GitPart::RebaseMerge | GitPart::RebaseApply, b"autostash")
-        | (GitPart::Refs, b"replace") => Some(Sort::Volatile),
+        | (GitPart::RebaseMerge | GitPart::RebaseApply | GitPart::Worktree, b"autostash")
+        | (GitPart::Refs | GitPart::Worktree, b"replace") => Some(Sort::Volatile),
         _ => None,
     }
 }
@@ -270,7 +274,7 @@ fn is_known(part: GitPart, name: &[u8], kind: PlaceKind) -> bool {
     let is_folder = kind == PlaceKind::Folder;
     match part {
         // In `refs`, branches of any name are possible below, and old versions of git keep some here.
-        GitPart::Open | GitPart::Refs => true,
+        GitPart::Open | GitPart::Refs | GitPart::Worktrees | GitPart::Worktree => true,
         GitPart::Top if is_folder => TOP_FOLDERS.contains(&name),
         GitPart::Top => {
             TOP_FILES.contains(&name)
@@ -301,6 +305,7 @@ pub(super) fn part_of(folded: &[u8]) -> GitPart {
         b"rebase-merge" => GitPart::RebaseMerge,
         b"rebase-apply" => GitPart::RebaseApply,
         b"sequencer" => GitPart::Sequencer,
+        b"worktrees" => GitPart::Worktrees,
         _ => GitPart::Open,
     }
 }

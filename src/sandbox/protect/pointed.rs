@@ -37,6 +37,7 @@ impl GuardState {
                 ("config", Sort::Settings),
                 ("hooks", Sort::Hooks),
                 ("info/attributes", Sort::Attributes),
+                ("info/exclude", Sort::Exclude),
             ];
             pointed.extend(
                 parts.into_iter().map(|(name, sort)| {
@@ -111,7 +112,7 @@ impl GuardState {
             let Some(item) = baseline.items.get(key) else { continue };
             let class = match item.sort {
                 Sort::Name(class) => class,
-                Sort::Hooks | Sort::Settings | Sort::Attributes => Class::Git,
+                Sort::Hooks | Sort::Settings | Sort::Attributes | Sort::Exclude => Class::Git,
                 _ => continue,
             };
             let mut links = Vec::new();

@@ -778,12 +778,19 @@ fn classify_entry(
     let is_of_git = repository.is_some()
         || matches!(role, FolderRole::Git | FolderRole::Inside(..))
         || part.is_some_and(|(part, _)| part != GitPart::Refs);
+    let is_part = |wanted| part.is_some_and(|(part, _)| part == wanted);
+    if is_part(GitPart::Worktree) && &*folded == b"gitdir" {
+        return Some(Sort::WorktreePath);
+    }
     // `HEAD` may be a link, in old repositories.
     if is_of_git && kind == PlaceKind::Link && &*folded != b"head" {
         return Some(Sort::InnerLink);
     }
-    if part.is_some_and(|(part, _)| part == GitPart::Info) && &*folded == b"attributes" {
+    if (is_part(GitPart::Info) || is_part(GitPart::Worktree)) && &*folded == b"attributes" {
         return Some(Sort::Attributes);
+    }
+    if is_part(GitPart::Info) && &*folded == b"exclude" {
+        return Some(Sort::Exclude);
     }
     if role == FolderRole::Held {
         return None;
@@ -878,10 +885,15 @@ fn role_below(
         NameScope::Below => NameScope::Below,
     };
     match (role, repository) {
+        (FolderRole::Inside(GitPart::Worktrees, foreign), _) => {
+            return Some((FolderRole::Inside(GitPart::Worktree, foreign), names));
+        }
+        (FolderRole::Bare(GitPart::Worktrees, foreign), _) => {
+            return Some((FolderRole::Bare(GitPart::Worktree, foreign), names));
+        }
         (FolderRole::Git | FolderRole::Inside(..), Some(foreign)) => {
             let part = git_folder::part_of(&folded);
-            let has_repositories = matches!(&*folded, b"modules" | b"worktrees");
-            let is_judged = part != GitPart::Open || has_repositories;
+            let is_judged = part != GitPart::Open || &*folded == b"modules";
             let foreign = if is_judged { foreign } else { ForeignNames::Dangerous };
             return Some((FolderRole::Inside(part, foreign), names));
         }

@@ -22,6 +22,8 @@ pub(super) enum Sort {
     Settings,
     /// File `info/attributes` of a repository, or `info` itself if it is a link.
     Attributes,
+    /// File `info/exclude` of a repository: patterns of files that git, and checkpoints, leave out.
+    Exclude,
     /// `git-rebase-todo`, or `todo` of a sequencer: the steps of an interrupted operation. Some run
     /// commands, and others check out commits.
     Todo,
@@ -48,6 +50,8 @@ pub(super) enum Sort {
     Environment,
     /// `commondir` of a repository, which refers to the folder of its settings.
     Common,
+    /// `gitdir` of a linked worktree: the path of the worktree's `.git`.
+    WorktreePath,
 }
 
 /// Protected name found by the scan.

@@ -15,6 +15,7 @@ use super::*;
 mod git_folder;
 mod hidden_places;
 mod large_folders;
+mod linked_worktrees;
 mod moved_names;
 mod pointed;
 mod renamed_secrets;

@@ -8,7 +8,7 @@ use super::*;
 const EMPTY_INDEX: &[u8] = b"DIRC\0\0\0\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 #[expect(clippy::disallowed_types, reason = "git is the reader")]
-fn git(folder: &Path, arguments: &[&str]) -> bool {
+pub(super) fn git(folder: &Path, arguments: &[&str]) -> bool {
     let mut git = std::process::Command::new("git");
     git.current_dir(folder).args(["-c", "user.name=a", "-c", "user.email=a@b"]).args(arguments);
     git.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
@@ -436,4 +436,82 @@ fn further_names_that_programs_read_are_moved_aside() {
     }
     let world = ProtectedWorkspace::new();
     assert_eq!(world.after(|root| write(root, ".venv/bin/python", "x")), []);
+}
+
+const EXCLUDE: &str = ".git/info/exclude";
+
+#[test]
+fn patterns_of_excluded_files_are_put_back() {
+    let user = "# comment\n*.local\n";
+    let world = ProtectedWorkspace::with(|root| write(root, EXCLUDE, user));
+    for act in [
+        |path: &Path| fs::write(path, "# comment\n*.local\n*\n").unwrap(),
+        |path: &Path| fs::write(path, "").unwrap(),
+        |path: &Path| fs::remove_file(path).unwrap(),
+        |path: &Path| {
+            fs::remove_file(path).unwrap();
+            symlink("../../src/main.rs", path).unwrap();
+        },
+    ] {
+        let findings = world.after(|root| act(&root.join(EXCLUDE)));
+        assert!(!findings.is_empty());
+        assert!(findings.iter().all(|finding| finding.path == world.root.join(EXCLUDE)));
+        assert!(
+            findings.iter().any(|finding| matches!(finding.action, ProtectAction::Restored(_)))
+        );
+        assert_eq!(world.read(EXCLUDE), user);
+    }
+    let survey = world.protection.survey();
+    assert!(survey.read_only.contains(&world.root.join(EXCLUDE)), "{:?}", survey.read_only);
+}
+
+#[test]
+fn patterns_of_excluded_files_are_not_added_to_a_repository_of_the_user() {
+    for (text, is_harmless) in
+        [("# comment\n\n", true), ("", true), ("*\n", false), (" #\n", false), ("\u{feff}*", false)]
+    {
+        let world = ProtectedWorkspace::new();
+        let findings = world.after(|root| write(root, EXCLUDE, text));
+        assert_eq!(findings.is_empty(), is_harmless, "{findings:?}");
+        assert_eq!(world.exists(EXCLUDE), is_harmless, "{text:?}");
+    }
+}
+
+#[test]
+fn patterns_of_excluded_files_of_a_new_repository_are_reported() {
+    let world = ProtectedWorkspace::new();
+    let exclude = "new/.git/info/exclude";
+    let findings = world.after(|root| {
+        repository(&root.join("new/.git"));
+        write(root, exclude, "*\n");
+    });
+    let left = |findings: &[Finding]| {
+        let path = world.root.join(exclude);
+        let change = ProtectedChange::Excludes;
+        assert_eq!(findings, [Finding::new(path, change, ProtectAction::Left)]);
+    };
+    left(&findings);
+    assert_eq!(world.after(|root| write(root, "x", "")), [], "it is reported once");
+    left(&world.after(|root| write(root, exclude, "*\n!x\n")));
+    assert_eq!(world.read(exclude), "*\n!x\n");
+}
+
+#[test]
+fn new_repositories_of_git_have_no_patterns_of_excluded_files() {
+    let world = conflicting();
+    assert!(world.exists(EXCLUDE));
+    for commands in [
+        &[&["init", "-q", "."][..], &["init", "-q", "new"]][..],
+        &[&["clone", "-q", ".", "copy"], &["init", "-q", "--bare", "bare"]],
+        &[&["worktree", "add", "-q", "wt"]],
+        &[&["-C", "copy", "sparse-checkout", "set", "--no-cone", "f"]],
+        &[&["-C", "copy", "sparse-checkout", "disable"]],
+    ] {
+        let findings = world.after(|root| {
+            for command in commands {
+                assert!(git(root, command), "{command:?}");
+            }
+        });
+        assert_eq!(findings, [], "{commands:?}");
+    }
 }

@@ -139,7 +139,7 @@ fn linked_worktrees_and_submodules_keep_their_files() {
     let findings = world.after(|root| {
         write(root, ".git/worktrees/wt/HEAD", "ref: refs/heads/wt\n");
         write(root, ".git/worktrees/wt/commondir", "../..\n");
-        write(root, ".git/worktrees/wt/gitdir", "x\n");
+        write(root, ".git/worktrees/wt/gitdir", &format!("{}/wt/.git\n", root.display()));
         write(root, "wt/.git", "gitdir: ../.git/worktrees/wt\n");
         write(root, "wt/AGENTS.md", "words");
         repository(&root.join(".git/modules/sub"));

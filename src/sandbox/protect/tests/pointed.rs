@@ -312,3 +312,62 @@ fn pointers_through_links_are_not_accepted() {
     });
     assert_eq!(found, ["w/mods"]);
 }
+
+/// Writes settings and a hook that run programs to the repository.
+fn arm(repository: &Path) {
+    let settings = "[core]\n\trepositoryformatversion = 0\n\tfsmonitor = evil\n";
+    write(repository, "config", settings);
+    write(repository, "hooks/pre-commit", "evil");
+    write(repository, "info/attributes", "* text\n");
+}
+
+/// Adds the folder of a linked worktree to the repository, as `git worktree add` does.
+fn link_worktree(repository: &Path, tree: &Path) {
+    let folder = repository.join("worktrees/w");
+    write(&folder, "HEAD", "ref: refs/heads/w\n");
+    write(&folder, "commondir", "../..\n");
+    write(&folder, "gitdir", &format!("{}/.git\n", tree.display()));
+    write(tree, ".git", &format!("gitdir: {}\n", folder.display()));
+}
+
+#[test]
+fn a_new_repository_with_a_linked_worktree_is_cleaned() {
+    let place = Place::new();
+    fs::create_dir(place.base.join("w")).unwrap();
+    let found = place.after(&["w"], |base| {
+        for name in ["evil/.git", "bare.git"] {
+            let repository = base.join("w").join(name);
+            self::repository(&repository);
+            arm(&repository);
+            link_worktree(&repository, &base.join("w").join(format!("{name}-tree")));
+        }
+    });
+    let expected = ["bare.git", "evil/.git"].map(|repository| {
+        ["config", "hooks/pre-commit", "info/attributes"]
+            .map(|file| format!("w/{repository}/{file}"))
+    });
+    assert_eq!(found, expected.concat());
+    for name in ["evil/.git", "bare.git"] {
+        let repository = place.base.join("w").join(name);
+        let settings = fs::read_to_string(repository.join("config")).unwrap();
+        assert!(!settings.contains("evil"), "{settings}");
+        assert!(!repository.join("hooks/pre-commit").exists());
+        assert!(!repository.join("info/attributes").exists());
+        assert!(repository.join("worktrees/w/commondir").exists(), "{name}");
+    }
+}
+
+#[test]
+fn a_linked_worktree_lets_no_hooks_into_a_repository_of_the_user() {
+    let place = Place::new();
+    repository(&place.base.join("w/.git"));
+    fs::remove_dir_all(place.base.join("w/.git/hooks")).unwrap();
+    let found = place.after(&["w"], |base| {
+        write(base, "w/.git/hooks/pre-commit", "evil");
+        write(base, "w/.git/info/attributes", "* text\n");
+        link_worktree(&base.join("w/.git"), &base.join("w/tree"));
+    });
+    assert_eq!(found, ["w/.git/hooks/pre-commit", "w/.git/info/attributes"]);
+    assert!(!place.base.join("w/.git/hooks/pre-commit").exists());
+    assert!(!place.base.join("w/.git/info/attributes").exists());
+}
