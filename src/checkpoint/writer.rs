@@ -4,7 +4,7 @@
 //! meanwhile leads nowhere. A file is replaced or removed only if it is still the one that was
 //! examined.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -12,6 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, readlinkat, renameat};
 use nix::sys::stat::{Mode, fchmod, fstat, fstatat, mkdirat};
@@ -23,6 +24,9 @@ use crate::walk::stamp_of;
 
 /// Maximum number of temporary names that are tried.
 const NAMES_MAX: u32 = 16;
+
+/// Maximum depth of the empty folders that a restored file replaces.
+const EMPTY_DEPTH_MAX: usize = 64;
 
 /// Content of a file with its stamp from before it was read.
 pub(crate) struct ReadFile {
@@ -84,7 +88,8 @@ pub(crate) fn remove(root: &OwnedFd, path: &Path, known: &Stamp) -> io::Result<(
 }
 
 /// Writes the file `path` with this kind and content, and creates missing folders. `known`: stamp of
-/// the file that is replaced; `None`: there must be none.
+/// the file that is replaced; `None`: there must be none. A folder in its place that contains no
+/// files is removed: checkpoints store no empty folders.
 pub(crate) fn write(
     root: &OwnedFd,
     path: &Path,
@@ -94,6 +99,9 @@ pub(crate) fn write(
 ) -> io::Result<()> {
     let Some((above, name)) = split(path) else { return Err(io::ErrorKind::InvalidInput.into()) };
     let folder = make_folders(root, above)?;
+    if known.is_none() && contains_no_file(&folder, name, EMPTY_DEPTH_MAX) {
+        remove_folders(&folder, name);
+    }
     require(&folder, name, known)?;
     let temporary = match kind {
         Kind::Link => make_link(&folder, OsStr::from_bytes(content))?,
@@ -108,6 +116,36 @@ pub(crate) fn write(
         unlinkat(&folder, &*temporary, UnlinkatFlags::NoRemoveDir).ok();
     }
     Ok(placed?)
+}
+
+/// Opens the folder `name`, and reads its entries. `None` if it is no folder.
+fn entries(folder: &OwnedFd, name: &OsStr) -> Option<(OwnedFd, Vec<OsString>)> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let opened = openat(folder, name, flags, Mode::empty()).ok()?;
+    let mut dir = Dir::from_fd(opened.try_clone().ok()?).ok()?;
+    let mut names = Vec::new();
+    for entry in dir.iter() {
+        let entry = entry.ok()?;
+        let name = entry.file_name().to_bytes();
+        if !matches!(name, b"." | b"..") {
+            names.push(OsStr::from_bytes(name).to_owned());
+        }
+    }
+    Some((opened, names))
+}
+
+/// True if `name` is a folder with nothing but folders in it, at most `depth` deep.
+fn contains_no_file(folder: &OwnedFd, name: &OsStr, depth: usize) -> bool {
+    let Some((opened, names)) = entries(folder, name).filter(|_| depth > 0) else { return false };
+    names.iter().all(|name| contains_no_file(&opened, name, depth - 1))
+}
+
+/// Removes the folder `name` and the folders in it, as far as they are empty.
+fn remove_folders(folder: &OwnedFd, name: &OsStr) {
+    if let Some((opened, names)) = entries(folder, name) {
+        names.iter().for_each(|name| remove_folders(&opened, name));
+    }
+    unlinkat(folder, name, UnlinkatFlags::RemoveDir).ok();
 }
 
 /// Gives the temporary file its name unless a file has it.

@@ -170,9 +170,15 @@ fn run(steps: &[WorldStep]) {
         }
     }
     for (id, model) in models.clone() {
-        world.restore(id, RestoreChoice::All);
-        assert_eq!(now(), model, "at the end, {id}");
+        let restored = world.restore(id, RestoreChoice::All);
+        assert_eq!((restored.kept, now()), (Vec::new(), model), "at the end, {id}");
     }
+}
+
+#[test]
+fn empty_folder_in_place_of_a_file_is_replaced() {
+    let empty = |at| WorldStep::Write(at, String::new(), false);
+    run(&[empty(6), WorldStep::Take, empty(4), WorldStep::Remove(4)]);
 }
 
 /// `POSSE_REWINDS=10000` runs that many sequences.
