@@ -25,8 +25,8 @@ const CONTENT_CHARS_MAX: usize = 200;
 pub(crate) fn tool() -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
-        "Replaces your task list, which the user sees. For work of three or more steps: write it at \
-         the start, keep one task in_progress, mark each completed as soon as it is done.",
+        "Replaces your task list, which the user sees. For work of three or more steps: keep one \
+         task in_progress, mark each completed as soon as it is done.",
         ToolAnnotations::new(Access::Session),
         &json!({
             "todos": {

@@ -610,7 +610,9 @@ fn installation_is_refused_if_the_file_that_names_the_registry_is_hidden() {
         says("done"),
     ]);
     let machine = Machine::with(&server);
-    machine.write(".npmrc", "registry=http://127.0.0.1:9/\n//127.0.0.1:9/:_authToken=abc\n");
+    // It is too large for a copy without the credentials.
+    let settings = "registry=http://127.0.0.1:9/\n//127.0.0.1:9/:_authToken=abc\n";
+    machine.write(".npmrc", settings.to_owned() + &"; a comment\n".repeat(6000));
     machine.write("src/index.js", "");
     let mut command = machine.command(&["run", "--yes", "install"]);
     command.env("POSSE_SANDBOX_BACKEND", "namespaces");
