@@ -123,7 +123,7 @@ async fn empty_reply_near_the_window_is_compacted_and_not_retried() {
     };
     // The server says nothing at all; or it ends its reply at once.
     let silent = vec![empty(), empty()];
-    let at_once = vec![ModelStep::say("")];
+    let at_once = vec![ModelStep::say(""), ModelStep::say("")];
     for (row, (lost, window)) in [(silent, 2048), (at_once, 2048)].into_iter().enumerate() {
         let attempts = lost.len();
         let before = [echo(&big), echo(&big), echo(&big)];
