@@ -8,7 +8,7 @@ mod weights;
 
 use std::sync::Arc;
 
-use crate::ports::{Fallback, ProviderInfo, Thinking};
+use crate::ports::{Fallback, ProviderError, ProviderInfo, Thinking};
 
 pub(crate) use meter::{ContextMeter, ContextReading};
 pub use weights::tokens_of;
@@ -156,6 +156,8 @@ pub struct ContextSettings {
     /// Function that looks up context windows; `None`: no window is known. It is called again for a
     /// model whose window was unknown.
     pub windows: Option<Arc<Windows>>,
+    /// Lookup of windows in the settings alone, without tables and servers, for small requests.
+    pub configured_windows: Option<Arc<Windows>>,
     /// Function for the source of a window; `None`: the settings.
     pub window_sources: Option<Arc<WindowSources>>,
     /// Model that writes summaries for compaction (`roles.compact`); `None`: summaries are made by
@@ -183,6 +185,12 @@ impl ContextSettings {
         self.windows.as_ref().and_then(|windows| windows(info)).filter(|window| *window > 0)
     }
 
+    /// Context window of a model that the settings contain. `None` if they contain none.
+    pub(crate) fn configured_window(&self, info: &ProviderInfo) -> Option<u64> {
+        let windows = self.configured_windows.as_ref()?;
+        windows(info).filter(|window| *window > 0)
+    }
+
     /// Source of the context window of a model.
     pub(crate) fn window_source(&self, info: &ProviderInfo) -> WindowSource {
         self.window_sources.as_ref().map_or(WindowSource::Settings, |sources| sources(info))
@@ -204,6 +212,18 @@ impl WindowCheck {
     /// space for a reply. Looks the window up.
     pub(crate) fn is_near(&self) -> bool {
         self.meter.is_near_window(&self.settings, &self.info)
+    }
+
+    /// The error of a request that is not sent, because its estimated size exceeds a known window.
+    /// `None` for any other request.
+    pub(crate) fn overflow(&self) -> Option<ProviderError> {
+        let (tokens, window) = self.meter.excess(&self.settings, &self.info)?;
+        let ProviderInfo { model, profile, .. } = &self.info;
+        let what = format!(
+            "{profile}: the request was not sent: about {tokens} tokens by estimate, and the \
+             context window of {model} has {window}"
+        );
+        Some(ProviderError::ContextFull { source: what.into() })
     }
 }
 

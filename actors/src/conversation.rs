@@ -116,6 +116,14 @@ pub struct AssistantMessage {
     pub tool_calls: Vec<ToolCall>,
 }
 
+impl AssistantMessage {
+    /// True if the reply has neither visible text nor calls. Thinking alone is no reply.
+    pub(crate) fn is_empty(&self) -> bool {
+        let text = self.content.as_deref().unwrap_or_default();
+        text.trim().is_empty() && self.tool_calls.is_empty()
+    }
+}
+
 /// Thinking that a model returned with a reply.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

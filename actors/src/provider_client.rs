@@ -359,7 +359,7 @@ impl State {
                 Ok((result, (), ())) => result,
                 Err(repetition) => Err(repeating(&name, repetition)),
             };
-            match result {
+            match result.and_then(|completion| meter.nonempty(completion)) {
                 Ok(completion) => Ok(meter.answered(completion)),
                 Err(error) => {
                     meter.failed(&error);

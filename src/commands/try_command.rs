@@ -178,6 +178,7 @@ impl<'a> TryCommand<'a> {
             output_bytes_max: OUTPUT_BYTES_MAX,
             spill_bytes_max: SPILL_BYTES_MAX,
             dialogue: None,
+            masks_keys: true,
             stop: None,
             at_timeout: None,
         }

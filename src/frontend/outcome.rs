@@ -306,8 +306,9 @@ fn provider_failed(class: &str, cause: &str) -> Verdict {
             ErrorCode::ContextFull,
             Exit::Failed,
             "the conversation no longer fits the model's context",
-            "send less at once, start a new session, or use a model with a larger context (`posse \
-             models`); `/context` in `posse plain` shows what uses it",
+            "send less at once (a shorter prompt, or the path of a file instead of its text on \
+             standard input), start a new session, or use a model with a larger context (`posse \
+             models`; if the window is wrong, set `contextWindow` of the provider); `/context` in `posse plain` shows what uses it",
         ),
         "redirected" => (
             ErrorCode::ProviderRedirected,

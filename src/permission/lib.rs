@@ -17,6 +17,7 @@ mod paths;
 mod relocated;
 mod rules;
 mod shell;
+mod tool_names;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::JudgedAction;
 use crate::commands::begins;
 use crate::shell::{self, Judged};
+use crate::tool_names::tool_name;
 
 pub(crate) const GLOB_BYTES_MAX: usize = 512;
 const RULES_MAX: usize = 1000;
@@ -84,7 +85,13 @@ pub(crate) fn compile(written: &[Value]) -> Result<Vec<Rule>, Vec<Failure>> {
         }
         match Rule::compile(value) {
             Ok(rule) => rules.push(rule),
-            Err(why) => failures.push(refused(index, &why)),
+            Err(RuleFlaw { what, fix }) => {
+                let failure = refused(index, &what);
+                failures.push(match fix {
+                    Some(fix) => failure.fix(fix),
+                    None => failure,
+                });
+            }
         }
     }
     if failures.is_empty() { Ok(rules) } else { Err(failures) }
@@ -96,6 +103,31 @@ fn refused(index: usize, why: &str) -> Failure {
         "write {\"tool\": \"bash\", \"match\": {\"commandPrefix\": \"cargo test\"}, \
          \"decision\": \"allow\"}",
     )
+}
+
+/// Reason why a rule is invalid. `fix`: the advice; `None`: a correct rule as an example.
+struct RuleFlaw {
+    what: String,
+    fix: Option<String>,
+}
+
+impl<T: Into<String>> From<T> for RuleFlaw {
+    fn from(what: T) -> RuleFlaw {
+        RuleFlaw { what: what.into(), fix: None }
+    }
+}
+
+/// The flaw of a rule whose tool has an unknown name. `meant`: the known name that is closest to it.
+fn unknown_tool(tool: &str, meant: Option<&str>) -> RuleFlaw {
+    let fix = match meant {
+        Some(meant) => format!("did you mean \"{meant}\"?"),
+        None if tool.contains(['*', '?', '[']) => {
+            "write one rule for each tool; only `*` alone means every tool".to_owned()
+        }
+        None => "choose a name that `posse tools` lists, or `*` for every tool".to_owned(),
+    };
+    let what = format!("there is no tool {}", Value::from(tool));
+    RuleFlaw { what, fix: Some(fix) }
 }
 
 /// Rule group and name of the tool that runs commands. In a pattern with one of these names, the
@@ -129,11 +161,17 @@ fn compiled_glob(glob: String) -> Result<(String, GlobMatcher), String> {
 }
 
 impl Rule {
-    fn compile(value: &Value) -> Result<Rule, String> {
+    fn compile(value: &Value) -> Result<Rule, RuleFlaw> {
         let written = WrittenRule::deserialize(value).map_err(|error| error.to_string())?;
         let Matching { path_glob, command_prefix } = written.matching;
         let (tool, inside) = pattern(&written.tool)?;
+        let tool = tool_name(tool).map_err(|meant| unknown_tool(tool, meant))?;
         let commands = COMMAND_NAMES.contains(&tool);
+        if command_prefix.is_some() && !commands && tool != "*" {
+            let what = format!("`commandPrefix` is for commands, and {tool} runs none");
+            let fix = "write \"tool\": \"bash\", or remove `commandPrefix`".to_owned();
+            return Err(RuleFlaw { what, fix: Some(fix) });
+        }
         let mut exact = false;
         let (mut glob, mut prefix) = (path_glob, command_prefix);
         if let Some(inside) = inside {

@@ -625,6 +625,52 @@ fn every_invalid_rule_is_reported() {
     assert_eq!(rules::compile(&[serde_json::from_str(&bomb).unwrap()]).unwrap_err().len(), 1);
 }
 
+#[test]
+fn rule_without_effect_is_an_error() {
+    // Rule, part of the message, and the advice.
+    let table = [
+        (
+            r#"{"tool":"wrte_file","decision":"deny"}"#,
+            "permissions[0] is not a rule: there is no tool \"wrte_file\"",
+            "did you mean \"write_file\"?",
+        ),
+        (
+            r#"{"tool":"Edi(src/**)","decision":"deny"}"#,
+            "there is no tool \"Edi\"",
+            "did you mean \"Edit\"?",
+        ),
+        (
+            r#"{"tool":"*_file","decision":"deny"}"#,
+            "there is no tool \"*_file\"",
+            "write one rule for each tool; only `*` alone means every tool",
+        ),
+        (
+            r#"{"tool":"a\u001bb","decision":"deny"}"#,
+            "there is no tool \"a\\u001bb\"",
+            "choose a name that `posse tools` lists, or `*` for every tool",
+        ),
+        (
+            r#"{"tool":"write_file","match":{"commandPrefix":"rm"},"decision":"deny"}"#,
+            "`commandPrefix` is for commands, and write_file runs none",
+            "write \"tool\": \"bash\", or remove `commandPrefix`",
+        ),
+    ];
+    for (rule, what, fix) in table {
+        let failures = check_rules(&[serde_json::from_str(rule).unwrap()]);
+        assert_eq!(failures.len(), 1, "{rule}");
+        assert_eq!(failures[0].code, ErrorCode::RuleInvalid, "{rule}");
+        assert!(failures[0].what.contains(what), "{}", failures[0].what);
+        assert_eq!(failures[0].fix.as_deref(), Some(fix), "{rule}");
+    }
+    for rule in [
+        r#"{"tool":"mcp__a__b","decision":"deny"}"#,
+        r#"{"tool":"*","match":{"commandPrefix":"rm"},"decision":"deny"}"#,
+        r#"{"tool":"TodoWrite","decision":"deny"}"#,
+    ] {
+        assert_eq!(check_rules(&[serde_json::from_str(rule).unwrap()]).len(), 0, "{rule}");
+    }
+}
+
 /// `tail` without redirections that only duplicate or close a descriptor, such as `2>&1` and `<&-`.
 fn without_duplications(tail: &str) -> String {
     let mut parts = tail.split('&');

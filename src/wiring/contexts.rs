@@ -63,6 +63,12 @@ pub(crate) fn settings(
         .iter()
         .filter_map(|(name, profile)| Some((name.clone(), profile.context_window?)))
         .collect();
+    let (named, stated) = (said.clone(), own.clone());
+    let configured_window = move |info: &ProviderInfo| {
+        let of_provider = named.iter().find(|(name, _)| *name == info.profile);
+        let of_model = || stated.get(&info.model)?.get("contextWindow")?.as_u64();
+        of_provider.map(|(_, window)| *window).or_else(of_model)
+    };
     let configured = move |info: &ProviderInfo| {
         let said = said.iter().find(|(name, _)| *name == info.profile).map(|(_, window)| *window);
         said.or_else(|| Catalog::new(&own).find(&info.profile, &info.model)?.facts.context_window)
@@ -85,6 +91,7 @@ pub(crate) fn settings(
     };
     Ok(ContextSettings {
         windows: Some(Arc::new(window)),
+        configured_windows: Some(Arc::new(configured_window)),
         window_sources: Some(Arc::new(source)),
         compact,
         compact_thinking,

@@ -86,6 +86,48 @@ fn invalid_rule_is_refused_and_shown() {
 }
 
 #[test]
+fn rule_for_an_unknown_tool_is_refused_at_its_place() {
+    let rule = r#"{ "permissions": [{"tool": "wrte_file", "decision": "deny"}] }"#;
+    let desk = ConfigFixture::new();
+    let folder = desk.dir.path().join("home/config");
+    fs::create_dir_all(&folder).unwrap();
+    // The user's rule, and that of a trusted project.
+    for (file, args) in [
+        ("home/config/config.json", &["run", "hi"][..]),
+        ("work/.posse/config.json", &["run", "--trust-project", "hi"]),
+    ] {
+        let path = desk.dir.path().join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, rule).unwrap();
+        let ended = desk.posse(args);
+        assert_eq!(ended.code, Some(3), "{}", ended.err);
+        for part in [
+            "error[CFG013]: permissions[0] is not a rule: there is no tool \"wrte_file\"",
+            &format!("where: /{file}:1"),
+            "fix: did you mean \"write_file\"?",
+        ] {
+            assert!(ended.err.contains(part), "{part}: {}", ended.err);
+        }
+        fs::remove_file(path).unwrap();
+    }
+}
+
+#[test]
+fn every_tool_can_be_named_in_a_rule() {
+    let desk = ConfigFixture::new();
+    let listed: Value = serde_json::from_str(&desk.posse(&["tools", "--json"]).out).unwrap();
+    let listed = listed.as_array().unwrap();
+    let names = listed.iter().flat_map(|tool| [&tool["name"], &tool["ruleGroup"]]);
+    let rules: Vec<Value> = names
+        .filter(|name| name.is_string())
+        .map(|name| json!({"tool": name, "decision": "ask"}))
+        .collect();
+    assert!(rules.len() > 19, "{rules:?}");
+    let ended = desk.posse(&["config", "edit", "permissions", &json!(rules).to_string()]);
+    assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""));
+}
+
+#[test]
 fn overridden_change_names_the_override() {
     let desk = ConfigFixture::new();
     for (key, value) in [

@@ -588,3 +588,29 @@ fn unknown_window_is_asked_of_the_server_and_said_once() {
         machine.verify();
     }
 }
+
+#[test]
+fn prompt_above_the_window_is_refused_before_it_is_sent() {
+    for (window, bytes, compression) in [
+        (1000, 8000, "deterministic"),
+        (2500, 100_000, "deterministic"),
+        (8000, 100_000, "deterministic"),
+        (8000, 100_000, "none"),
+    ] {
+        let server = ModelServer::start_and_repeat(vec![says("hi")]);
+        let context = json!({"models": {"scripted-1": {"contextWindow": window}},
+            "context": {"main": {"compression": compression}}});
+        let machine = Machine::configured(&server, &context, &json!({}));
+        let ended = machine.posse(&["run", &"x ".repeat(bytes / 2)]);
+        ended.assert_code(1);
+        for part in [
+            "error[PRV006]",
+            &format!("the context window of scripted-1 has {window}"),
+            "a shorter prompt, or the path of a file",
+        ] {
+            assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
+        }
+        assert_eq!(server.requests().len(), 0);
+        machine.verify();
+    }
+}

@@ -316,6 +316,61 @@ fn fault_is_retried_and_nothing_repeats() {
     });
 }
 
+/// A streamed reply that thinks, and ends normally without text and calls.
+fn thinking_only(dialect: TestDialect) -> String {
+    let end = (dialect.says)("");
+    match dialect.kind {
+        "anthropic" => {
+            let (start, end) = end.split_at(end.find("event: content_block_start").unwrap());
+            let end = &end[end.find("event: message_delta").unwrap()..];
+            let thinking = sse(&[
+                json!({"type": "content_block_start", "index": 0,
+                    "content_block": {"type": "thinking", "thinking": ""}}),
+                json!({"type": "content_block_delta", "index": 0,
+                    "delta": {"type": "thinking_delta", "thinking": "hm"}}),
+                json!({"type": "content_block_stop", "index": 0}),
+            ]);
+            format!("{start}{thinking}{end}")
+        }
+        "openai-responses" => {
+            let end = &end[end.find("event: response.completed").unwrap()..];
+            let thinking = sse(&[
+                json!({"type": "response.output_item.added", "output_index": 0,
+                    "item": {"type": "reasoning", "summary": []}}),
+                json!({"type": "response.reasoning_summary_text.delta", "output_index": 0,
+                    "delta": "hm"}),
+            ]);
+            format!("{thinking}{end}")
+        }
+        _ => format!(
+            "data: {}\n\n{end}",
+            json!({"choices": [{"index": 0, "delta": {"reasoning_content": "hm"}}]})
+        ),
+    }
+}
+
+#[test]
+fn empty_reply_is_requested_again_in_one_piece() {
+    side_by_side([DIALECTS[0], DIALECTS[1], CHAT], |dialect| {
+        let whole = (dialect.says)("done");
+        for empty in [(dialect.says)(""), thinking_only(dialect)] {
+            // At the beginning of a run, and after calls.
+            for before in [None, Some(dialect.calls.to_owned())] {
+                let called = usize::from(before.is_some());
+                let answers = before.into_iter().chain([empty.clone(), whole.clone()]);
+                let answers = answers.map(ScriptedReply::Stream).collect();
+                let server = WireServer::start(dialect, answers);
+                let (ended, events) = server.machine(dialect).stream(&["answer"]);
+                ended.assert_code(0);
+                assert_eq!(events.last().unwrap()["result"], "done", "{}", dialect.kind);
+                let streams: Vec<_> =
+                    server.bodies().iter().map(|body| body["stream"] == true).collect();
+                assert_eq!(streams[called..], [true, false], "{} {empty}", dialect.kind);
+            }
+        }
+    });
+}
+
 #[test]
 fn incomplete_call_is_not_run() {
     side_by_side(DIALECTS, |dialect| {

@@ -85,14 +85,23 @@ fn empty_stream_of_a_long_request_tells_its_cause_in_one_piece() {
 }
 
 #[test]
-fn empty_answer_is_reported_on_standard_error() {
-    let server = ModelServer::start(vec![says("")]);
-    let machine = hurried(&server);
-    let ended = machine.posse(&["run", "say hello"]);
-    ended.assert_code(0);
-    assert!(ended.stdout.trim().is_empty(), "{}", ended.stdout);
-    let warning = "the reply of the model is empty: it has no text and no tool call";
-    assert!(ended.stderr.contains(warning), "{}", ended.stderr);
+fn empty_reply_is_never_a_success() {
+    let thinking = json!({"choices": [{"index": 0, "delta": {"reasoning_content": "hm"}}]});
+    let stop = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+    let only_thinking = format!("data: {thinking}\n\ndata: {stop}\n\ndata: [DONE]\n\n");
+    let table = [
+        (says(""), "it has no text and no tool call"),
+        (stream(only_thinking.as_bytes()), "it has reasoning, but no text and no tool call"),
+    ];
+    side_by_side(table.to_vec(), |(answer, why)| {
+        let (ended, server, machine) = always(answer);
+        assert_ended(&ended, 5, "PRV001");
+        assert!(ended.stderr.contains(why), "{}", ended.stderr);
+        let streams: Vec<_> =
+            server.requests().iter().map(|request| request["stream"] == true).collect();
+        assert_eq!(streams[..2], [true, false], "{}", ended.stderr);
+        machine.verify();
+    });
 }
 
 #[test]

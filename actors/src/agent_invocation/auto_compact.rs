@@ -287,9 +287,16 @@ impl State {
         let smaller =
             (!tried && budget.compacts).then(|| fit_rejected(history, &reading, budget, stays()));
         let Some(compacted) = smaller.flatten() else {
+            let why = if !self.fitter.budget.compacts {
+                "nothing was left out, because `compression` is \"none\""
+            } else if tried {
+                "it was made smaller once, and is still too large"
+            } else {
+                "there is nothing in it that could be left out"
+            };
             // The next prompt is another beginning.
             self.overflows = 0;
-            return Some(LoopInput::Unanswered(too_large(ending, &reading, tried)));
+            return Some(LoopInput::Unanswered(too_large(ending, &reading, why)));
         };
         self.apply(compacted, &reading, CompactionCause::Overflow, None);
         self.clear_way();
@@ -588,21 +595,15 @@ pub(super) fn is_too_large(ending: &Ending) -> bool {
     matches!(ending, Ending::Failed { class, .. } if class == CONTEXT_FULL)
 }
 
-/// The ending with token counts in its cause. `tried`: true if the history was already compacted
-/// after a rejection.
-fn too_large(ending: Ending, reading: &ContextReading, tried: bool) -> Ending {
+/// The ending with token counts in its cause. `why`: reason why the request is not made smaller.
+fn too_large(ending: Ending, reading: &ContextReading, why: &str) -> Ending {
     let Ending::Failed { class, cause } = ending else { return ending };
     let window = match reading.window {
         Some(window) => format!(" into a window of {window}"),
         None => String::new(),
     };
-    let tried = if tried {
-        "it was made smaller once, and is still too large"
-    } else {
-        "there is nothing in it that could be left out"
-    };
     let cause = format!(
-        "about {} tokens do not fit{window}, {} of them instructions and tools; {tried}: {cause}",
+        "about {} tokens do not fit{window}, {} of them instructions and tools; {why}: {cause}",
         reading.total, reading.fixed
     );
     Ending::Failed { class, cause }

@@ -135,6 +135,11 @@ impl ModelRoutes {
                 (CandidateChoice::GiveUp { .. }, None) => (self.policy.lock().at(), None),
             };
             let Some(route) = self.all.get(candidate) else { return Err(no_provider()) };
+            // A request that does not fit the window is not sent.
+            if let Some(error) = route.overflow(model_call) {
+                return Err(unanswered(&error));
+            }
+            model_call.note_request(&route.info);
             let Unanswered { error, next_try } = match route.ask(model_call, &deadline, until).await
             {
                 None if self.all.len() == 1 => return Err(no_provider()),
@@ -157,8 +162,7 @@ impl ModelRoutes {
         }
     }
 
-    /// Records a switch to another model after a failure, if there is one, and the request to the
-    /// model `candidate`.
+    /// Records a switch to the model `candidate` after a failure, if there is one.
     fn announce(
         &self,
         candidate: usize,
@@ -178,9 +182,6 @@ impl ModelRoutes {
             let (class, cause) = (error.class(), error.chain());
             model_call.note_failover(&self.all, (at, candidate), class, cause, skipped.collect());
             self.policy.lock().switch(candidate);
-        }
-        if let Some(route) = self.all.get(candidate) {
-            model_call.note_request(&route.info);
         }
     }
 
@@ -225,6 +226,16 @@ impl ModelRoutes {
 }
 
 impl ModelRoute {
+    /// The error of a request whose size exceeds the known window of the model.
+    fn overflow(&self, model_call: &ModelCall) -> Option<ProviderError> {
+        self.window_check(model_call)?.overflow()
+    }
+
+    fn window_check(&self, ModelCall { size, .. }: &ModelCall) -> Option<WindowCheck> {
+        let (meter, settings) = size.clone()?;
+        Some(WindowCheck { meter, settings, info: self.info.clone() })
+    }
+
     /// Sends the model request to the client, and again after a crash of the client. `until`
     /// (monotonic): time from which a fallback is preferred. Returns `None` if the client has
     /// exceeded its restart budget.
@@ -234,7 +245,7 @@ impl ModelRoute {
         deadline: &Deadline,
         until: Option<Duration>,
     ) -> Option<Result<MeteredReply, Unanswered>> {
-        let ModelCall { services, origin, request, turn, draft, calibration, size } = model_call;
+        let ModelCall { services, origin, request, turn, draft, calibration, .. } = model_call;
         // If the client crashes, the request is sent again: no tool has run for it.
         let question = |report| {
             keep_partial(draft, &services.transcript, origin, *turn, "crashed");
@@ -247,11 +258,7 @@ impl ModelRoute {
                 until,
                 draft: draft.clone(),
                 calibration: calibration.clone(),
-                window_check: size.clone().map(|(meter, settings)| WindowCheck {
-                    meter,
-                    settings,
-                    info: self.info.clone(),
-                }),
+                window_check: self.window_check(model_call),
                 report,
             })
         };

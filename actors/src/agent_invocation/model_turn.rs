@@ -12,7 +12,7 @@ use crate::agent_invocation::failover::ModelCall;
 use crate::agent_invocation::text_calls::{call_as_text, text_call_warning};
 use crate::agent_invocation::{Msg, State};
 use crate::context::WindowCheck;
-use crate::conversation::{AssistantMessage, StopReason, ToolCall};
+use crate::conversation::{StopReason, ToolCall};
 use crate::event::{Event, HookEvent, Origin};
 use crate::mailbox::{OwnedTask, panic_text, spawn_task};
 use crate::outcome::Ending;
@@ -160,13 +160,12 @@ impl State {
         }
     }
 
-    /// True if the reply has neither text nor calls, and the request is so near the context window
-    /// of the model that there was no space for a reply.
+    /// True if the reply was cut off before text and calls, and the request is so near the context
+    /// window of the model that there was no space for a reply.
     fn had_no_room(&self, completion: &Completion) -> bool {
         let Completion { message, stop_reason, .. } = completion;
-        let may_be_cut = matches!(stop_reason, StopReason::EndTurn | StopReason::MaxTokens);
-        may_be_cut
-            && is_empty(message)
+        *stop_reason == StopReason::MaxTokens
+            && message.is_empty()
             && self.model_routes.info().is_some_and(|info| {
                 let (meter, settings) = (self.fitter.meter.clone(), self.fitter.settings.clone());
                 WindowCheck { meter, settings, info }.is_near()
@@ -196,10 +195,6 @@ impl State {
         if stop_reason == StopReason::ContentFilter {
             note(Event::ContentFilter { turn });
         }
-        if stop_reason == StopReason::EndTurn && is_empty(&message) {
-            let what = empty_reply_text(&message).to_owned();
-            note(Event::Warning { message: what });
-        }
         // The run ends with such a reply, so this is said once.
         let is_answer = stop_reason == StopReason::EndTurn && message.tool_calls.is_empty();
         let said = message.content.as_deref().filter(|_| is_answer).unwrap_or_default();
@@ -212,21 +207,6 @@ impl State {
         let runs_alone = |call: &ToolCall| waits && has_effects(&self.tools, &call.name);
         let alone = message.tool_calls.iter().map(runs_alone).collect();
         LoopInput::Replied { message, alone, stop: stop_reason, usage }
-    }
-}
-
-/// True if a reply has neither text nor calls.
-fn is_empty(message: &AssistantMessage) -> bool {
-    let text = message.content.as_deref().unwrap_or_default();
-    text.trim().is_empty() && message.tool_calls.is_empty()
-}
-
-/// Warning about a reply without text and calls, which is not an error of the provider.
-fn empty_reply_text(message: &AssistantMessage) -> &'static str {
-    if message.reasoning.is_some() {
-        "the reply of the model is empty: it has reasoning, but no text and no tool call"
-    } else {
-        "the reply of the model is empty: it has no text and no tool call"
     }
 }
 

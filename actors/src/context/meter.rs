@@ -28,8 +28,8 @@ const PAUSE: u64 = 4;
 /// budget for them, so that the agent can go on, and is compacted before the next request.
 const ROOM_MIN: u64 = 16;
 
-/// Size of a request in tokens up to which the context window does not matter, because no window is
-/// smaller.
+/// Size of a request in tokens up to which only a window in the settings matters, because no other
+/// one is smaller.
 const SMALL: u64 = 4000;
 
 /// Fraction of the context budget from which on the agent and the user are told that it is nearly
@@ -144,8 +144,8 @@ impl ContextMeter {
     }
 
     /// Counts the new messages of `history` and returns the size of the request. The tools are
-    /// counted at the first call only. Without `info`, or while the request is small and
-    /// uncalibrated, the context window counts as unknown.
+    /// counted at the first call only. Without `info` the context window counts as unknown; while
+    /// the request is small and uncalibrated, also one that the settings do not contain.
     pub(crate) fn read(
         &self,
         history: &[Arc<Message>],
@@ -163,7 +163,8 @@ impl ContextMeter {
             Some(info) if spoken + tools > SMALL || measured.ratio.is_some() => {
                 measured.window(info, settings)
             }
-            _ => None,
+            Some(info) => settings.configured_window(info),
+            None => None,
         };
         measured.assumed = info.map(assumed_window);
         let ratio = measured.ratio.unwrap_or(1.0);
@@ -220,6 +221,24 @@ impl ContextMeter {
         let mut measured = self.0.lock();
         let window = measured.window(info, settings);
         window.is_some_and(|window| measured.total() >= part(window, NEAR))
+    }
+
+    /// Size of the last reading and the window of `info`, if the window is known and smaller. For a
+    /// small request only a window in the settings counts as known.
+    pub(crate) fn excess(
+        &self,
+        settings: &ContextSettings,
+        info: &ProviderInfo,
+    ) -> Option<(u64, u64)> {
+        let mut measured = self.0.lock();
+        let is_small = measured.guessed() <= SMALL && measured.ratio.is_none();
+        let window = if is_small {
+            settings.configured_window(info)
+        } else {
+            measured.window(info, settings)
+        };
+        let total = measured.total();
+        window.filter(|window| total > *window).map(|window| (total, window))
     }
 
     /// Notes that a provider rejected the last reading for its size.
@@ -464,6 +483,39 @@ mod tests {
                 near,
                 "{window:?} {reported:?}"
             );
+        }
+    }
+
+    #[test]
+    fn request_exceeds_only_a_known_smaller_window() {
+        type Row = (usize, Option<u64>, Option<u64>, Option<u64>, Option<(u64, u64)>);
+        // Bytes, window of the settings, any other window, reported tokens, and the excess.
+        let table: [Row; 9] = [
+            (16_000, None, None, None, None),
+            (16_000, None, Some(4004), None, None),
+            (16_000, None, Some(4003), None, Some((4004, 4003))),
+            (16_000, None, Some(5000), Some(5001), Some((5001, 5000))),
+            // A small request is compared with a window of the settings only.
+            (8000, None, Some(1000), None, None),
+            (8000, Some(1000), None, None, Some((2004, 1000))),
+            (8000, Some(2500), None, None, None),
+            (8000, None, Some(1000), Some(2004), Some((2004, 1000))),
+            (0, Some(1000), Some(1000), None, None),
+        ];
+        for row in table {
+            let (bytes, configured, other, reported, expected) = row;
+            let settings = ContextSettings {
+                windows: Some(Arc::new(move |_| other)),
+                configured_windows: Some(Arc::new(move |_| configured)),
+                ..ContextSettings::default()
+            };
+            let meter = ContextMeter::default();
+            let history = [user(bytes)];
+            meter.read(&history, &[], &ContextBudget::main(), &settings, Some(&info("a")));
+            if let Some(tokens) = reported {
+                meter.reported(tokens);
+            }
+            assert_eq!(meter.excess(&settings, &info("a")), expected, "{row:?}");
         }
     }
 }

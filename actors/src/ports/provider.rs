@@ -284,7 +284,7 @@ pub enum ProviderError {
         /// Cause, for the user and the log.
         source: BoxError,
     },
-    /// The reply has no content at all. The request is retried, once without streaming: some
+    /// The reply has neither text nor calls. The request is retried, once without streaming: some
     /// servers report an error only then. If the request is near the context window of the model,
     /// and the reply is empty again, the request is too long.
     #[error("the reply is empty")]

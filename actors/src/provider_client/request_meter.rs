@@ -11,6 +11,7 @@ use crate::ledger::{
     BudgetHandle, BudgetMsg, HeldReservation, TokenCalibration, WorstCaseCost, is_another,
 };
 use crate::ports::{BoxError, Completion, ProviderError, ProviderInfo, Request};
+use crate::provider_client::retry::empty_reply;
 use crate::transcript_writer::Transcript;
 
 /// Number of input or output tokens above which the counts of a provider are implausible and not
@@ -186,6 +187,19 @@ impl RequestMeter {
     /// Stores the token counts so far of a reply that is still arriving.
     pub(crate) fn observe_usage(&self, usage: Usage) {
         self.0.state.lock().seen = Some(usage);
+    }
+
+    /// Returns the reply, or an error if it ended normally without text and calls. Stores its token
+    /// counts then, unless they are implausible.
+    pub(crate) fn nonempty(&self, completion: Completion) -> Result<Completion, ProviderError> {
+        let Some(error) = empty_reply(&completion, &self.0.args.info.profile) else {
+            return Ok(completion);
+        };
+        let (usage, counted, _) = read(&completion);
+        if matches!(counted, UsageSource::Reported | UsageSource::Partly) {
+            self.observe_usage(usage);
+        }
+        Err(error)
     }
 
     /// Ends the accounting with a reply: adds its usage to the accounts, and returns it with its

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use crate::context::WindowCheck;
+use crate::conversation::StopReason;
 use crate::limits::Limits;
-use crate::ports::ProviderError;
+use crate::ports::{Completion, ProviderError};
 
 /// Counters of the attempts of one model request so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -70,6 +71,22 @@ pub(crate) fn absent_attempts_max(
         limits.foreign_attempts_max.filter(|_| error.is_absence())
     };
     max.filter(|_| begins)
+}
+
+/// The error for a reply of the provider `profile` that ended normally without text and calls;
+/// `None` for any other reply.
+pub(crate) fn empty_reply(completion: &Completion, profile: &str) -> Option<ProviderError> {
+    let Completion { message, stop_reason, .. } = completion;
+    let is_whole = matches!(stop_reason, StopReason::EndTurn | StopReason::ToolUse);
+    if !is_whole || !message.is_empty() {
+        return None;
+    }
+    let what = if message.reasoning.is_some() {
+        "it has reasoning, but no text and no tool call"
+    } else {
+        "it has no text and no tool call"
+    };
+    Some(ProviderError::Empty { source: format!("{profile}: {what}").into() })
 }
 
 /// Converts an empty reply to a request near the context window into an overflow: the server had no
@@ -173,7 +190,7 @@ mod tests {
 
     use super::*;
     use crate::context::{ContextBudget, ContextMeter, ContextSettings};
-    use crate::conversation::{ContentPart, Message};
+    use crate::conversation::{AssistantMessage, ContentPart, Message, Reasoning};
     use crate::ports::ProviderInfo;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -349,6 +366,40 @@ mod tests {
                 prop_assert!(asked.is_none_or(|asked| asked <= limits.retry_after_max));
                 prop_assert!(asked.is_none_or(|asked| asked >= limits.backoff_first));
             }
+        }
+    }
+
+    #[test]
+    fn reply_that_ends_without_text_and_calls_is_an_error() {
+        use StopReason::{ContentFilter, EndTurn, Error, MaxTokens, ToolUse};
+        let plain = "it has no text and no tool call";
+        let thinking = "it has reasoning, but no text and no tool call";
+        let table = [
+            (EndTurn, None, false, Some(plain)),
+            (EndTurn, Some(""), false, Some(plain)),
+            (EndTurn, Some(" \n"), false, Some(plain)),
+            (EndTurn, None, true, Some(thinking)),
+            (ToolUse, None, false, Some(plain)),
+            (EndTurn, Some("yes"), true, None),
+            // These have their own endings.
+            (MaxTokens, None, true, None),
+            (ContentFilter, None, false, None),
+            (Error, None, false, None),
+        ];
+        for (stop_reason, text, thinks, expected) in table {
+            let completion = Completion {
+                message: AssistantMessage {
+                    content: text.map(str::to_owned),
+                    reasoning: thinks.then(Reasoning::default),
+                    tool_calls: Vec::new(),
+                },
+                stop_reason,
+                usage: None,
+                model: None,
+            };
+            let error = empty_reply(&completion, "p").map(|error| (error.class(), error.reason()));
+            let expected = expected.map(|what| ("empty_reply", format!("p: {what}")));
+            assert_eq!(error, expected, "{stop_reason:?} {text:?} {thinks}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use posse_actors::compaction::{CompactionGoal, compact};
-use posse_actors::context::{ContextBudget, ContextSettings};
+use posse_actors::context::{ContextBudget, ContextSettings, Windows};
 use posse_actors::conversation::{
     AssistantMessage, CallId, ContentPart, Message, StopReason, ToolCall, Usage, text_of,
 };
@@ -123,7 +123,7 @@ async fn empty_reply_near_the_window_is_compacted_and_not_retried() {
     };
     // The server says nothing at all; or it ends its reply at once.
     let silent = vec![empty(), empty()];
-    let at_once = vec![ModelStep::say("")];
+    let at_once = vec![ModelStep::say(""), ModelStep::say("")];
     for (row, (lost, window)) in [(silent, 2048), (at_once, 2048)].into_iter().enumerate() {
         let attempts = lost.len();
         let before = [echo(&big), echo(&big), echo(&big)];
@@ -180,6 +180,72 @@ async fn incompressible_request_is_not_retried_and_the_session_survives() {
     assert_eq!(bench.model.requests().len(), 1);
     assert_eq!(stage.play("shorter").await.ending, Ending::Answered("fine".to_owned()));
     end(&bench, stage).await;
+}
+
+#[tokio::test]
+async fn request_above_the_known_window_is_not_sent() {
+    // Window, bytes of the prompt, and true if the history may be compacted.
+    for (window, bytes, compacts) in
+        [(1000, 8000, true), (2500, 12_000, true), (8000, 100_000, true), (8000, 100_000, false)]
+    {
+        let mut bench = SessionBuilder::new(vec![ModelStep::say("fine")]);
+        let windows: Arc<Windows> = Arc::new(move |_| Some(window));
+        bench.context.windows = Some(Arc::clone(&windows));
+        bench.context.configured_windows = Some(windows);
+        bench.limits = small(1_000_000);
+        bench.limits.context_main.compacts = compacts;
+        let mut stage = bench.start().await;
+        let outcome = stage.play(&"x".repeat(bytes)).await;
+        let Ending::Failed { class, cause } = outcome.ending else {
+            panic!("{:?}", outcome.ending)
+        };
+        assert_eq!(class, "provider.context_full");
+        let parts = [
+            format!("do not fit into a window of {window}"),
+            format!("the context window of script-1 has {window}"),
+            if compacts { "could be left out" } else { "`compression` is" }.to_owned(),
+        ];
+        for part in parts {
+            assert!(cause.contains(&part), "{part}: {cause}");
+        }
+        assert_eq!(bench.model.requests().len(), 0, "window {window}");
+        if compacts {
+            let fine = Ending::Answered("fine".to_owned());
+            assert_eq!(stage.play("shorter").await.ending, fine, "window {window}");
+        }
+        end(&bench, stage).await;
+    }
+}
+
+#[tokio::test]
+async fn large_arguments_are_removed_before_a_request_exceeds_the_window() {
+    let big = "word ".repeat(10_000);
+    let steps = vec![echo(&big), ModelStep::say("done")];
+    let mut bench = SessionBuilder::new(steps);
+    bench.context = with_window(8000);
+    bench.limits = small(1_000_000);
+    let mut stage = bench.start().await;
+    let outcome = stage.play("go").await;
+    end(&bench, stage).await;
+    for (nth, request) in bench.model.requests().iter().enumerate() {
+        assert!(bytes_of_request(request) / 4 <= 8000, "request {nth}");
+    }
+    let is_overflow =
+        matches!(&outcome.ending, Ending::Failed { class, .. } if class == "provider.context_full");
+    assert!(
+        outcome.ending == Ending::Answered("done".to_owned()) || is_overflow,
+        "{:?}",
+        outcome.ending
+    );
+}
+
+/// Bytes of the texts and arguments in a request.
+fn bytes_of_request(messages: &[Arc<Message>]) -> usize {
+    let arguments = messages.iter().map(|message| match &**message {
+        Message::Assistant(said) => said.tool_calls.iter().map(|call| call.arguments.len()).sum(),
+        _ => 0,
+    });
+    text(messages).len() + arguments.sum::<usize>()
 }
 
 #[tokio::test]

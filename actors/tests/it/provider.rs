@@ -253,19 +253,38 @@ async fn empty_reply_is_asked_for_again_in_one_piece() {
 }
 
 #[tokio::test]
-async fn reply_without_text_and_calls_is_reported() {
-    for (text, warned) in [("", 1), (" \n", 1), ("yes", 0)] {
-        let bench = SessionBuilder::new(vec![ModelStep::say(text)]);
+async fn reply_without_text_and_calls_is_requested_again() {
+    let call = || ModelStep::call("echo", r#"{"text":"a"}"#);
+    // At the beginning of a run, and after calls.
+    for (before, text) in [(false, ""), (false, " \n"), (true, "")] {
+        let steps = before.then(call).into_iter();
+        let steps =
+            steps.chain([ModelStep::say(text), ModelStep::say(text), ModelStep::say("yes")]);
+        let mut bench = SessionBuilder::new(steps.collect());
+        bench.limits = quick();
         let mut stage = bench.start().await;
         let outcome = play(&mut stage, "go", &[]).await.unwrap();
-        assert!(matches!(outcome.ending, Ending::Answered(_)), "{outcome:?}");
-        let seen = end(&bench, stage).await;
-        let is_warning = |event: &Event| {
-            matches!(event, Event::Warning { message }
-                if message == "the reply of the model is empty: it has no text and no tool call")
-        };
-        let warnings = seen.iter().filter(|seen| is_warning(seen.event())).count();
-        assert_eq!(warnings, warned, "{text:?}");
+        assert_eq!(outcome.ending, Ending::Answered("yes".to_owned()), "{before} {text:?}");
+        let streamed = bench.model.streamed();
+        assert_eq!(streamed[usize::from(before)..], [true, false, true], "{before} {text:?}");
+        end(&bench, stage).await;
+    }
+}
+
+#[tokio::test]
+async fn run_whose_last_reply_stays_empty_fails() {
+    let call = || ModelStep::call("echo", r#"{"text":"a"}"#);
+    for before in [false, true] {
+        let steps = before.then(call).into_iter();
+        let (mut bench, clock) =
+            by_hand(steps.chain((0..200).map(|_| ModelStep::say(""))).collect());
+        bench.limits.patience = 60 * SECOND;
+        let (ending, _) = wait_out(&bench, &clock).await;
+        assert!(
+            matches!(&ending, Ending::Failed { class, cause }
+                if class == "provider.empty_reply" && cause.contains("no text and no tool call")),
+            "{before} {ending:?}"
+        );
     }
 }
 
