@@ -186,7 +186,7 @@ pub(crate) fn assemble_in(
     };
     let session = SessionSettings {
         posse: env!("CARGO_PKG_VERSION").to_owned(),
-        system_prompt: prompts.of(agent, &roster, settings.multi_agent, Some((None, &shown)))
+        system_prompt: prompts.of(agent, &roster, lists(agent, settings), Some((None, &shown)))
             + present_plan::note(mode, &shown),
         tools: names,
         options: RequestOptions {
@@ -199,7 +199,7 @@ pub(crate) fn assemble_in(
         permission_mode: mode,
         tier: space.tier,
         limits: agent.limits.of_session(limits(settings)),
-        instructions: prompts.digest(agent, &roster, settings.multi_agent),
+        instructions: prompts.digest(agent, &roster, lists(agent, settings)),
         price: Some(price),
         budget,
         own_prompt: setup.prompt.clone(),
@@ -724,4 +724,10 @@ fn limits(settings: &Settings) -> Limits {
 fn session_server(dir: &Path, dirs: &Dirs) -> SessionServer {
     let place = attach::SocketAddress::new(dirs.state.clone(), dir.join(journal::SOCKET));
     SessionServer::new(move |session| Box::new(attach::Host::begin(session.clone(), place)))
+}
+
+/// True if `agent`, as the main agent, may call agents at all.
+fn lists(agent: &Agent, settings: &Settings) -> bool {
+    let depth_max = agent.delegation.depth_max.unwrap_or(u32::MAX);
+    settings.multi_agent && depth_max.min(settings.delegation.depth_max) > 0
 }

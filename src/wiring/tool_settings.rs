@@ -35,8 +35,11 @@ pub(crate) fn environment(
 fn timeouts(settings: &ToolSettings) -> CommandTimeouts {
     let usual = CommandTimeouts::default();
     let default = settings.command_timeout.unwrap_or(usual.default);
-    let maximum = settings.command_timeout_max.unwrap_or(usual.maximum).max(default);
-    CommandTimeouts { default, maximum }
+    match settings.command_timeout_max {
+        // A default that is not set follows a shorter maximum.
+        Some(maximum) => CommandTimeouts { default: default.min(maximum), maximum },
+        None => CommandTimeouts { default, maximum: usual.maximum.max(default) },
+    }
 }
 
 /// Limits of an image that is sent to a model.
@@ -57,6 +60,8 @@ fn budgets(settings: &ToolSettings) -> Budgets {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     /// The configuration crate cannot see these defaults, and repeats them in its table of keys.
@@ -73,6 +78,32 @@ mod tests {
             let written = [format!("`\"{minutes}m\"`"), format!("`\"{seconds}s\"`")];
             let exact = if seconds.is_multiple_of(60) { &written[..] } else { &written[1..] };
             assert!(exact.iter().any(|text| text == said), "{key}: {said}, not {seconds} s");
+        }
+    }
+
+    #[test]
+    fn maximum_of_a_time_limit_also_bounds_the_default() {
+        let seconds = |of: u64| Duration::from_secs(of);
+        // Settings `timeout` and `maxTimeout`, and the limits.
+        let table = [
+            (None, None, (120, 600)),
+            (None, Some(1), (1, 1)),
+            (None, Some(300), (120, 300)),
+            (Some(1200), None, (1200, 1200)),
+            (Some(5), Some(10), (5, 10)),
+        ];
+        for (timeout, timeout_max, (default, maximum)) in table {
+            let settings = ToolSettings {
+                command_timeout: timeout.map(seconds),
+                command_timeout_max: timeout_max.map(seconds),
+                ..ToolSettings::default()
+            };
+            let limits = timeouts(&settings);
+            assert_eq!(
+                (limits.default, limits.maximum),
+                (seconds(default), seconds(maximum)),
+                "{timeout:?} {timeout_max:?}"
+            );
         }
     }
 }

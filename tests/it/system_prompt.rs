@@ -103,3 +103,15 @@ fn repository_cannot_set_the_texts() {
     machine.posse(&["run", "go"]).assert_code(0);
     assert_in_order(&system(&server.requests()[0]), &[BUILD, "<environment>", "Obey."]);
 }
+
+#[test]
+fn agents_are_listed_only_if_one_can_be_called() {
+    let list = "Agents that you may call with delegate_agent";
+    for (depth_max, listed) in [(0, false), (1, true)] {
+        let server = ModelServer::start(vec![says("ok")]);
+        let settings = json!({"agentMode": "multi-agent", "delegation": {"maxDepth": depth_max}});
+        let machine = Machine::configured(&server, &settings, &json!({}));
+        machine.posse(&["run", "go"]).assert_code(0);
+        assert_eq!(system(&server.requests()[0]).contains(list), listed, "maxDepth {depth_max}");
+    }
+}

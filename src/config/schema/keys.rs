@@ -315,7 +315,8 @@ pub(crate) static KEYS: &[ConfigKey] = &[
     key("tools.bash.jobs", Whole(0, 64), D::Whole(8), Trusted,
         "Maximum number of concurrent background jobs. 0 disables them and their tools."),
     key("tools.bash.maxTimeout", ValueKind::Duration, D::Text("10m"), Trusted,
-        "Longest time limit that a command may request."),
+        "Longest time limit that a command may request. It also bounds the default of \
+         tools.bash.timeout."),
     key("tools.bash.timeout", ValueKind::Duration, D::Text("2m"), Trusted,
         "Time limit of a command for which none is requested. Then it continues as a background \
          job, or is ended if tools.bash.jobs is 0."),
