@@ -29,7 +29,7 @@ pub(crate) fn tool() -> Arc<dyn Tool> {
             "plan": {
                 "type": "string",
                 "maxLength": PLAN_CHARS_MAX,
-                "description": "Markdown: goal, steps with files, checks",
+                "description": "Markdown: goal, steps, checks",
             },
         }),
         &["plan"],

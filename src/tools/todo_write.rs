@@ -32,7 +32,7 @@ pub(crate) fn tool() -> Arc<dyn Tool> {
             "todos": {
                 "type": "array",
                 "maxItems": ITEMS_MAX,
-                "description": "the whole list; empty clears it",
+                "description": "the whole list",
                 "items": {
                     "type": "object",
                     "properties": {

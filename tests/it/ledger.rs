@@ -241,19 +241,19 @@ fn budget_belongs_to_its_session_until_changed() {
     assert_eq!((requests, cost), (0, first));
     assert!(said.contains("note: its budget of $0.06 still applies; $0.0"), "{said}");
     assert!(said.contains("the budget of $0.06 is too small"), "{said}");
-    let (requests, cost, said) = go_on(&["-c", "look again", "--budget", "0.08"]);
-    assert!(said.contains("note: the budget is $0.08; it was $0.06"), "{said}");
-    assert!(requests > 10 && first < cost && cost <= 80_000_000, "{requests}, {cost}");
+    let (requests, cost, said) = go_on(&["-c", "look again", "--budget", "0.09"]);
+    assert!(said.contains("note: the budget is $0.09; it was $0.06"), "{said}");
+    assert!(requests > 10 && first < cost && cost <= 90_000_000, "{requests}, {cost}");
     // The later budget is stored, and a fork starts from zero.
     let (requests, _, said) = go_on(&["-c", "look again"]);
     assert_eq!(requests, 0);
-    assert!(said.contains("note: its budget of $0.08 still applies"), "{said}");
+    assert!(said.contains("note: its budget of $0.09 still applies"), "{said}");
     let format = ["--output-format", "stream-json"];
     let branch =
         machine.posse(&[&["-c", "--fork", "look again", "--max-turns", "2"], &format[..]].concat());
     branch.assert_code(6);
     let said = &branch.stderr;
-    assert!(said.contains("note: its budget of $0.08 still applies; $0.00 spent"), "{said}");
+    assert!(said.contains("note: its budget of $0.09 still applies; $0.00 spent"), "{said}");
     assert!(said.contains("error[LIM001]"), "{said}");
     assert_eq!(spent(&branch.events()), 2 * 200_000);
     machine.verify();
