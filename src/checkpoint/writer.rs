@@ -143,7 +143,9 @@ fn contains_no_file(folder: &OwnedFd, name: &OsStr, depth: usize) -> bool {
 /// Removes the folder `name` and the folders in it, as far as they are empty.
 fn remove_folders(folder: &OwnedFd, name: &OsStr) {
     if let Some((opened, names)) = entries(folder, name) {
-        names.iter().for_each(|name| remove_folders(&opened, name));
+        for name in &names {
+            remove_folders(&opened, name);
+        }
     }
     unlinkat(folder, name, UnlinkatFlags::RemoveDir).ok();
 }

@@ -20,6 +20,7 @@ use crate::commands::{can_confirm, checkpoint_store, print, runtime};
 use crate::config::Environment;
 use crate::failure::{ErrorCode, Exit, Failure, printable, printable_lines};
 use crate::journal::StateDir;
+use crate::known_secrets::secrets;
 use crate::sandbox::{
     self, Captured, ChangeKind, Directory, KeptTrial, ProcessOutcome, RunError, Sandbox, Spawn,
     TriedCommand, finding_lines, remove_abandoned_trials,
@@ -27,7 +28,6 @@ use crate::sandbox::{
 use crate::start_mode::no_checkpoints;
 use crate::tools::trial_diff;
 use crate::tools::workspace::Workspace;
-use crate::wiring::session::secrets;
 use crate::wiring::{Setup, WorkspaceContext, confinement, place, session_id};
 
 /// Name of the folder of trials in that of the project.

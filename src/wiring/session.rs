@@ -5,17 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use posse_actors::agent_invocation::RequestOptions;
-use posse_actors::context::ContextBudget;
 use posse_actors::conversation::SessionId;
 use posse_actors::delegation::{Delegation, Subagent};
 use posse_actors::event::{PromptOverrides, SandboxTier};
-use posse_actors::limits::Limits;
 use posse_actors::ports::{
     AnswerSource, CheckpointStore, JournalError, JournalStore, NoCheckpoints, Policy, Ports,
     Provider, ProviderInfo, Thinking, ToolSpec, Toolbox,
 };
 use posse_actors::root_session::SessionSettings;
-use secrecy::SecretString;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
@@ -30,6 +27,7 @@ use crate::frontend::remote_session::SessionServer;
 use crate::hex::hex;
 use crate::hooks::{self, Masking};
 use crate::journal::{self, FileJournal, MemoryJournal, StateDir};
+use crate::known_secrets::secrets;
 use crate::network;
 use crate::permission::{
     NetworkMode, PolicySettings, RulePolicy, SandboxMode, command_outputs, command_paths,
@@ -37,6 +35,7 @@ use crate::permission::{
 };
 use crate::project;
 use crate::provider::replay::Tape;
+use crate::run_limits::limits;
 use crate::sandbox::{GitReferences, Sandbox};
 use crate::start_mode::{no_checkpoints, start_mode};
 use crate::stored_output;
@@ -56,14 +55,8 @@ use crate::wiring::{
     subagents, tool_settings,
 };
 
-/// The value of an environment variable counts as a secret if its name contains one of these texts.
-const SECRET_NAMES: [&str; 5] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"];
-
 /// Truncated length of the system-prompt digest. Used for change detection, not security.
 const DIGEST_BYTES: usize = 8;
-
-/// Minimum bytes of a redacted value of an environment variable: shorter values are too common.
-const SECRET_BYTES_MIN: usize = 8;
 
 /// Inputs for assembling a session.
 #[derive(Debug)]
@@ -634,23 +627,6 @@ pub(crate) fn tape(
     Tape::create(model, several, file, cwd, masking.redactor()).map(Some)
 }
 
-/// Values to redact: all API keys of providers, and the values of environment variables whose name
-/// contains a text of [`SECRET_NAMES`]. A variable is left out if its value is shorter than
-/// [`SECRET_BYTES_MIN`] or is an absolute path that exists.
-pub(crate) fn secrets(settings: &Settings, environment: &Environment) -> Vec<SecretString> {
-    let configured = settings.providers.values().filter_map(|p| p.api_key.clone());
-    let secret = |name: &&str| SECRET_NAMES.iter().any(|part| name.contains(part));
-    let named = environment
-        .names("")
-        .filter(secret)
-        .filter_map(|name| environment.get(name))
-        .filter(|value| value.len() >= SECRET_BYTES_MIN)
-        // A path to a key is not a secret, and redacting it would break longer paths.
-        .filter(|value| !(value.starts_with('/') && Path::new(value).exists()))
-        .map(SecretString::from);
-    configured.chain(named).collect()
-}
-
 /// Creates the rule policy. Errors without a location get that of the setting `permissions`.
 fn rule_policy(setup: &Setup<'_>, policy: PolicySettings) -> Result<Arc<dyn Policy>, Vec<Failure>> {
     let policy = RulePolicy::new(policy).map_err(|failures| {
@@ -692,31 +668,6 @@ fn policy_settings(
         secrets_in_reach: space.may_expose_secrets(&kept.dir),
         no_checkpoints: no_checkpoints(setup.settings),
         ..PolicySettings::default()
-    }
-}
-
-fn limits(settings: &Settings) -> Limits {
-    let defaults = Limits::default();
-    let provider = settings.default_provider.as_ref();
-    let profile = provider.and_then(|name| settings.providers.get(name));
-    let patience = profile.and_then(|profile| profile.patience).or(settings.patience);
-    Limits {
-        turns_max: settings.turns_max.unwrap_or(defaults.turns_max),
-        duration_max: settings.timeout,
-        patience: patience.unwrap_or(defaults.patience),
-        attempts_max: settings.retry.attempts_max,
-        foreign_attempts_max: defaults.foreign_attempts_max.filter(|_| patience.is_none()),
-        parallel_calls_max: match settings.tools.parallel.as_str() {
-            "off" => 1,
-            _ => settings.tools.parallel_max,
-        },
-        effects_run_alone: settings.tools.parallel != "all",
-        delivery: settings.delivery,
-        backoff_first: settings.retry.base_delay.unwrap_or(defaults.backoff_first),
-        backoff_max: settings.retry.max_delay.unwrap_or(defaults.backoff_max),
-        context_main: contexts::budget(&settings.contexts.main, &ContextBudget::main()),
-        context_child: contexts::budget(&settings.contexts.sub_agent, &ContextBudget::child()),
-        ..defaults
     }
 }
 

@@ -256,10 +256,9 @@ impl KeyMask {
             &joined
         };
         match before {
-            [] => true,
             [.., b'_'] => length >= DISTINCT_BYTES_MIN,
             // Escapes of JSON and of addresses.
-            [.., b'\\', b'n' | b'r' | b't'] => true,
+            [] | [.., b'\\', b'n' | b'r' | b't'] => true,
             [.., b'%', one, other] if one.is_ascii_hexdigit() && other.is_ascii_hexdigit() => true,
             [.., last] => !last.is_ascii_alphanumeric() || is_after_colour(before),
         }
