@@ -175,7 +175,7 @@ impl BenchSession {
 
     async fn end(self) {
         let reason = posse_actors::event::SessionEndReason::Completed;
-        self.session.end(SessionEnding { reason, exit_code: 0, result: None }).await;
+        self.session.end(SessionEnding { reason, exit_code: 0, result: None, error: None }).await;
     }
 
     async fn play(self) {

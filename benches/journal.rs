@@ -185,7 +185,7 @@ async fn noted(dir: &Path) -> Duration {
     let start = Instant::now();
     session.prompt(Prompt::text("talk")).await.unwrap().outcome().await.unwrap();
     let reason = posse_actors::event::SessionEndReason::Completed;
-    session.end(SessionEnding { reason, exit_code: 0, result: None }).await;
+    session.end(SessionEnding { reason, exit_code: 0, result: None, error: None }).await;
     let took = start.elapsed();
     let verified = verify_session(dir, "s").unwrap();
     assert!(verified.records >= u64::from(RECORDS), "{verified:?}");

@@ -69,7 +69,7 @@ async fn turns(journal: Arc<dyn JournalStore>) -> Duration {
     let start = Instant::now();
     let outcome = session.prompt(Prompt::text("go")).await.unwrap().outcome().await.unwrap();
     let reason = posse_actors::event::SessionEndReason::Completed;
-    session.end(SessionEnding { reason, exit_code: 0, result: None }).await;
+    session.end(SessionEnding { reason, exit_code: 0, result: None, error: None }).await;
     assert_eq!(outcome.turns, TURNS + 1);
     start.elapsed()
 }

@@ -207,7 +207,7 @@ async fn play(
         running.outcome().await;
     }
     let reason = SessionEndReason::Completed;
-    session.end(SessionEnding { reason, exit_code: 0, result: None }).await;
+    session.end(SessionEnding { reason, exit_code: 0, result: None, error: None }).await;
     let records = journal.read(1, u64::MAX).await;
     records.map_err(|error| internal(error.to_string()))
 }

@@ -1,5 +1,5 @@
 //! Settings without an effect: quirks that no request of the provider's protocol contains, and names
-//! of tools and skills that do not exist.
+//! of tools and skills that do not exist, also in permission rules.
 
 use posse_actors::ports::Thinking;
 use serde_json::Value;
@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::agents::{SKILL_TOOL, Skills};
 use crate::config::{Layers, Loaded, ProviderSettings, Settings};
 use crate::failure::{ErrorCode, Exit, Failure, nearest, printable};
+use crate::permission;
 use crate::provider::presets;
 use crate::provider::profile::{Protocol, Quirks};
 
@@ -101,6 +102,13 @@ fn unused_budget(tool: &str, layers: &Layers) -> Option<Failure> {
     let failure = Failure::new(ErrorCode::SettingNameUnknown, Exit::Configuration, what).fix(fix);
     let key = ["max", "onExceed"].map(|field| format!("{key}.{field}"));
     Some(placed(failure, layers, if layers.get(&key[0]).is_some() { &key[0] } else { &key[1] }))
+}
+
+/// One error for each invalid permission rule; empty if there is none.
+pub(crate) fn check_rules(rules: &[Value]) -> Vec<Failure> {
+    let delegating = posse_actors::delegation::TOOLS;
+    let tools = crate::tools::NAMES.into_iter().chain([SKILL_TOOL]).chain(delegating);
+    permission::check_rules(rules, &tools.collect::<Vec<_>>())
 }
 
 /// Adds the origin of the setting `key` to `failure`.

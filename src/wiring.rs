@@ -23,7 +23,6 @@ use crate::config::{self, Dirs, Environment, Loaded, Sources};
 use crate::failure::Failure;
 use crate::journal::{self};
 use crate::network;
-use crate::permission;
 use crate::project;
 use crate::unused_settings;
 
@@ -65,7 +64,7 @@ pub(crate) fn place(
         flags,
     };
     let is_preset = |name: &str| provider::is_preset(name);
-    let outside = config::Outside { rules: &permission::check_rules, is_preset: &is_preset };
+    let outside = config::Outside { rules: &unused_settings::check_rules, is_preset: &is_preset };
     let mut loaded = config::load_with(environment, &dirs, &sources, outside)?;
     loaded.notices.extend(notice);
     let wrong =

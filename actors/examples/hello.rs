@@ -137,6 +137,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
         other => return Err(format!("no answer: {other:?}").into()),
     }
     let reason = posse_actors::event::SessionEndReason::Completed;
-    session.end(SessionEnding { reason, exit_code: 0, result: None }).await;
+    session.end(SessionEnding { reason, exit_code: 0, result: None, error: None }).await;
     Ok(())
 }

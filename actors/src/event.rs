@@ -10,6 +10,7 @@ mod hook_event;
 mod payload;
 mod permission_mode;
 mod record;
+mod session_error;
 mod started_call;
 mod todo;
 mod user_request;
@@ -37,6 +38,7 @@ pub use payload::{
 };
 pub use permission_mode::PermissionMode;
 pub use record::{Durability, Record, RecordId, StoredRecord};
+pub use session_error::SessionError;
 pub use started_call::StartedCall;
 pub use todo::{TodoItem, TodoStatus, todo_progress};
 pub use user_request::{
@@ -160,6 +162,8 @@ pub enum Event {
         /// JSON) if there is none, and in other front ends.
         #[serialize_always]
         result: Option<String>,
+        /// Error that ended a headless run; `None` if there was none, and in other front ends.
+        error: Option<SessionError>,
     },
 
     /// A message in the user's role entered the history of an agent: a prompt, a queued message, or
@@ -866,7 +870,7 @@ pub enum Event {
         target: PermissionTarget,
         /// True if a request of the model was refused or not answered; false for a permission.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        user_request: bool,
+        is_user_request: bool,
         /// Rule that would allow the call if the user configured it, as JSON text; `None` if there
         /// is no such rule.
         rule: Option<String>,

@@ -46,6 +46,9 @@ pub enum Ending {
     Interrupted,
 }
 
+/// Part of the cause of [`Ending::Parked`] if the maximum number of attempts ended the retries.
+pub const ATTEMPTS_SPENT: &str = "the limit of `retry.maxAttempts`";
+
 /// Text for a limit that ended an invocation. The length of a reply is not always known: then its
 /// value is 0.
 pub fn limit_text(limit: &str, value: u64) -> String {

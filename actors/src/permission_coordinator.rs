@@ -700,7 +700,7 @@ fn denied(
         by,
         reason: reason.to_owned(),
         target: target(ask),
-        user_request: ask.user_request().is_some(),
+        is_user_request: ask.user_request().is_some(),
         rule: ask.question.rule.clone(),
         answered_by,
     }

@@ -90,6 +90,8 @@ pub(crate) struct Unanswered {
     /// Earliest useful time of another attempt (monotonic); `None` if unknown or if a retry does
     /// not help; `Duration::MAX` if the client does not run any more.
     pub(crate) next_try: Option<Duration>,
+    /// Number of attempts, if [`Limits::attempts_max`] ended them.
+    pub(crate) attempts: Option<u32>,
 }
 
 #[derive(strum::IntoStaticStr)]
@@ -403,8 +405,8 @@ impl State {
         let (not_before, last) = match decision {
             RetryDecision::Final => {
                 breaker.answered(key);
-                let next_try = None;
-                return open.question.report.send(Err(Unanswered { error, next_try }));
+                let (next_try, attempts) = (None, None);
+                return open.question.report.send(Err(Unanswered { error, next_try, attempts }));
             }
             RetryDecision::Again { wait } => {
                 breaker.failed_alone(key, now);
@@ -423,8 +425,9 @@ impl State {
             }
         };
         if open.attempts.are_spent(absent_max, &self.args.limits) {
-            let next_try = Some(not_before);
-            return open.question.report.send(Err(Unanswered { error, next_try }));
+            let (next_try, made) = (Some(not_before), open.attempts.made);
+            let attempts = self.args.limits.attempts_max.filter(|max| made >= *max).and(Some(made));
+            return open.question.report.send(Err(Unanswered { error, next_try, attempts }));
         }
         breaker.wait(key, open.waits(now, (not_before, last), &self.args.limits));
         open.error = Some(error);
@@ -441,7 +444,8 @@ impl State {
                 "other requests are being tried first".into(),
             ),
         });
-        open.question.report.send(Err(Unanswered { error, next_try }));
+        let attempts = None;
+        open.question.report.send(Err(Unanswered { error, next_try, attempts }));
     }
 
     fn cancel(&mut self, invocation: &InvocationId) {

@@ -554,10 +554,12 @@ impl Replay {
                 self.close_question(request_id);
                 self.questions.insert(record.record, question);
             }
-            Event::PermissionGranted { request_id, grant, target, grants_part, .. } => {
+            Event::PermissionGranted { request_id, grant, target, grants_part, reply, .. } => {
                 let question = self.close_question(request_id);
-                // An answer about a connection allows no call, and one about a part not all of it.
-                let is_of_call = target.target_type != TargetType::Connection && !grants_part;
+                // The answer to a connection request, to a part of a call, or to a request of the
+                // model does not allow the call.
+                let is_of_call =
+                    target.target_type != TargetType::Connection && !grants_part && reply.is_none();
                 if let Some(question) = question.filter(|_| is_of_call) {
                     let OpenQuestion { call_id, digest, .. } = question;
                     self.history.edit(&call_id, |call| call.open.approved = Some(digest));

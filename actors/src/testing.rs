@@ -369,6 +369,7 @@ impl RunningSession {
             reason: crate::event::SessionEndReason::Completed,
             exit_code: 0,
             result: None,
+            error: None,
         };
         self.session.end(ending).await;
         while let Some(announcement) = self.events.next().await {

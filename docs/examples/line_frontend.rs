@@ -80,7 +80,12 @@ async fn converse(assembled: Assembled) -> Result<(), Box<dyn Error>> {
         }
     }
     session
-        .end(SessionEnding { reason: SessionEndReason::Completed, exit_code: 0, result: None })
+        .end(SessionEnding {
+            reason: SessionEndReason::Completed,
+            exit_code: 0,
+            result: None,
+            error: None,
+        })
         .await;
     socket.close().await;
     Ok(())

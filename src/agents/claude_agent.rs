@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use posse_base::claude_code::counterparts;
 use serde_json::{Map, Value, json};
 
 use crate::definition::is_name;
@@ -17,26 +18,6 @@ const DESCRIPTION_BYTES_MAX: usize = 900;
 
 /// Maximum number of fields that are read of a front matter that is no YAML.
 const FIELDS_MAX: usize = 50;
-
-/// Tools of Claude Code and the tools of posse with the same authority.
-const TOOLS: [(&str, &[&str]); 16] = [
-    ("AskUserQuestion", &["ask_user"]),
-    ("Bash", &["bash"]),
-    ("BashOutput", &["job_output"]),
-    ("Edit", &["edit_file", "multi_edit"]),
-    ("ExitPlanMode", &["present_plan"]),
-    ("Glob", &["glob"]),
-    ("Grep", &["grep"]),
-    ("KillBash", &["job_stop"]),
-    ("KillShell", &["job_stop"]),
-    ("LS", &["list_dir"]),
-    ("MultiEdit", &["multi_edit"]),
-    ("Read", &["read_file"]),
-    ("Skill", &["skill"]),
-    ("TaskStop", &["job_stop"]),
-    ("TodoWrite", &["todo_write"]),
-    ("Write", &["write_file"]),
-];
 
 /// A translated definition.
 #[derive(Debug, PartialEq)]
@@ -141,12 +122,6 @@ fn tools(
         }
     }
     ("tools", json!(tools))
-}
-
-/// Tools of posse for a tool of Claude Code; empty if there is none, also for a pattern.
-fn counterparts(name: &str) -> &'static [&'static str] {
-    let found = TOOLS.iter().find(|(theirs, _)| *theirs == name);
-    found.map_or(&[], |(_, ours)| *ours)
 }
 
 /// The name of a tool without a pattern in parentheses.

@@ -2,6 +2,7 @@
 //! protected file names, paths as text, walks that obey ignore files, quoting of words for a shell,
 //! the last guard of terminals, and blocking work on threads.
 
+pub mod claude_code;
 pub mod failure;
 pub mod hex;
 pub mod ignore_files;

@@ -10,8 +10,8 @@ use crate::commands::{notices, offline_commands, print};
 use crate::config::{self, Dirs, Environment, Loaded, SettingOrigin};
 use crate::failure::{Exit, Failure, lines, printable};
 use crate::network;
-use crate::permission;
 use crate::project;
+use crate::unused_settings;
 use crate::wiring::{WorkspaceContext, place};
 
 pub(super) fn run(action: ConfigAction, environment: &Environment) -> Result<Exit, Vec<Failure>> {
@@ -71,7 +71,7 @@ fn fitting_rules(key: &str, value: &str) -> Result<(), Vec<Failure>> {
         "permissions" => serde_json::from_str(value).unwrap_or_default(),
         _ => Vec::new(),
     };
-    let mut wrong = permission::check_rules(&rules);
+    let mut wrong = unused_settings::check_rules(&rules);
     let domains: Vec<String> = serde_json::from_str(value).unwrap_or_default();
     wrong.extend(network::check_entries(key, &domains));
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }

@@ -1,25 +1,16 @@
 //! Editing a text in the user's editor, through a private file.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use tempfile::NamedTempFile;
 
 use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::sandbox;
-use crate::wiring::clock::random;
 
 /// Maximum bytes accepted from the editor.
 const TEXT_BYTES_MAX: u64 = 4 << 20;
-
-/// Temporary file, removed on drop.
-struct TemporaryFile(PathBuf);
-
-impl Drop for TemporaryFile {
-    fn drop(&mut self) {
-        fs::remove_file(&self.0).ok();
-    }
-}
 
 /// Lets the user edit `text` in the program `editor`, and returns the edited text without its last
 /// line break. Uses a temporary file in the folder `dir`, and blocks until the editor has exited.
@@ -34,12 +25,12 @@ pub(crate) fn edited(editor: &str, dir: &Path, text: &str) -> Result<String, Fai
             .fix("set VISUAL or EDITOR to another one; the text is unchanged")
     };
     let file = create(dir, text).map_err(|error| failed(error.to_string()))?;
-    match sandbox::edit(editor, &file.0) {
+    match sandbox::edit(editor, file.path()) {
         Ok(true) => (),
         Ok(false) => return Err(failed("it ended with an error".to_owned())),
         Err(error) => return Err(failed(error.to_string())),
     }
-    let bytes = read(&file.0).map_err(|error| failed(error.to_string()))?;
+    let bytes = read(file.path()).map_err(|error| failed(error.to_string()))?;
     let unusable = |why: &str| {
         Failure::new(ErrorCode::EditedTextUnusable, Exit::Failed, "cannot use the edited text")
             .because(why.to_owned())
@@ -52,15 +43,12 @@ pub(crate) fn edited(editor: &str, dir: &Path, text: &str) -> Result<String, Fai
     Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
 }
 
-fn create(dir: &Path, text: &str) -> io::Result<TemporaryFile> {
+fn create(dir: &Path, text: &str) -> io::Result<NamedTempFile> {
     fs::create_dir_all(dir)?;
     // The suffix tells the editor the file type.
-    let path = dir.join(format!("prompt-{:016x}.md", random()));
-    let mut options = OpenOptions::new();
-    let mut file = options.write(true).create_new(true).mode(0o600).open(&path)?;
-    let passing = TemporaryFile(path);
+    let mut file = tempfile::Builder::new().prefix("prompt-").suffix(".md").tempfile_in(dir)?;
     file.write_all(text.as_bytes())?;
-    Ok(passing)
+    Ok(file)
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {

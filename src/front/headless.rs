@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use posse_actors::conversation::Usage;
 use posse_actors::cost::dollars;
-use posse_actors::event::{Announcement, DecisionSource, Event, SessionEndReason, StartedCall};
+use posse_actors::event::{
+    Announcement, DecisionSource, Event, SessionEndReason, SessionError, StartedCall,
+};
 use posse_actors::root_session::{SessionHandle, TurnOutcome};
 use posse_actors::subscription::Subscription;
 use posse_base::failure::{ErrorCode, Exit, Failure};
@@ -172,7 +174,7 @@ struct Summary<'a> {
     exit_code: u8,
     result: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<ErrorJson<'a>>,
+    error: Option<SessionError>,
     /// Denials because no person could be asked.
     #[serde(skip_serializing_if = "<[Denial]>::is_empty")]
     denied: &'a [Denial],
@@ -198,14 +200,15 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-#[derive(Serialize)]
-struct ErrorJson<'a> {
-    code: ErrorCode,
-    what: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    why: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    fix: Option<&'a str>,
+/// The error of a failure, as events and the object of `json` have it.
+fn error_of(failure: &Failure) -> SessionError {
+    SessionError {
+        code: failure.code.to_string(),
+        what: failure.what.clone(),
+        r#where: failure.place.clone(),
+        why: failure.why.clone(),
+        fix: failure.fix.clone(),
+    }
 }
 
 impl Front {
@@ -270,7 +273,7 @@ impl Front {
     async fn follow(&mut self, announcement: &Arc<Announcement>) {
         let event = announcement.event();
         match event {
-            Event::PermissionDenied { by, reason, rule, user_request: false, .. }
+            Event::PermissionDenied { by, reason, rule, is_user_request: false, .. }
                 if *by == DecisionSource::Nobody =>
             {
                 self.denials.push(Denial { reason: reason.clone(), rule: rule.clone() });
@@ -401,12 +404,7 @@ impl Front {
     }
 
     fn summary(&self, verdict: &Verdict, outcome: Option<&TurnOutcome>) -> Vec<u8> {
-        let error = verdict.failure.as_ref().map(|failure| ErrorJson {
-            code: failure.code,
-            what: &failure.what,
-            why: failure.why.as_deref(),
-            fix: failure.fix.as_deref(),
-        });
+        let error = verdict.failure.as_ref().map(error_of);
         let spent = self.spent.as_ref();
         let summary = Summary {
             v: posse_actors::event::FORMAT_VERSION,

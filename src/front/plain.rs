@@ -223,7 +223,8 @@ impl Current {
     }
 
     async fn end(&mut self, reason: SessionEndReason, exit: Exit, limit: Duration) {
-        let ending = SessionEnding { reason, exit_code: i32::from(exit as u8), result: None };
+        let exit_code = i32::from(exit as u8);
+        let ending = SessionEnding { reason, exit_code, result: None, error: None };
         tokio::time::timeout(limit, self.session.end(ending)).await.ok();
         self.attach_socket.close().await;
     }

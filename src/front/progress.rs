@@ -466,7 +466,7 @@ impl ProgressPrinter {
                 let cause = printable(cause);
                 format!("! {provider}: attempt {attempt} failed ({cause}); again in {wait}")
             }
-            Event::PermissionDenied { by, reason, user_request: true, .. }
+            Event::PermissionDenied { by, reason, is_user_request: true, .. }
                 if *by != DecisionSource::User =>
             {
                 format!("! not answered: {}", printable(reason))

@@ -21,7 +21,7 @@ use keyboard::{Keyboard, KeyboardEvent};
 use pages::{QuestionPage, pages};
 use request::{RequestForm, RequestLine};
 
-/// Open permission request.
+/// Open permission request, or request of the model.
 #[derive(Debug)]
 struct AskedQuestion {
     id: QuestionId,
@@ -235,7 +235,10 @@ impl TerminalQuestions {
             let looks = match parse(line, &[Scope::Session, Scope::Project, Scope::Global]) {
                 // Before the silence, a sentence that begins with "no" is text.
                 Some(HumanDecision::Deny { reason }) => reason.is_none(),
-                other => other.is_some() || line.trim().parse::<u32>().is_ok(),
+                other => {
+                    let form = open.form.as_ref();
+                    other.is_some() || form.is_some_and(|form| form.looks_like_answer(line))
+                }
             };
             return looks.then(|| AnswerLine::Unclear(String::new()));
         }

@@ -13,6 +13,7 @@ pub mod notices;
 pub mod notifications;
 pub mod notifier;
 pub mod outcome;
+pub mod plan_modes;
 pub mod queue;
 pub mod quiet_period;
 pub mod remote_session;

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use posse_actors::cost::{BudgetRefusal, dollars};
 use posse_actors::event::SessionEndReason;
-use posse_actors::outcome::{Ending, limit_text};
+use posse_actors::outcome::{ATTEMPTS_SPENT, Ending, limit_text};
 use posse_actors::root_session::TurnOutcome;
 use posse_base::failure::{ErrorCode, Exit, Failure};
 
@@ -186,12 +186,15 @@ fn over_budget(refused: &BudgetRefusal) -> Verdict {
     failed(SessionEndReason::Limit, failure, None)
 }
 
-/// Verdict for a run that was parked because the patience ran out. `next_try_ms`: earliest time of
+/// Verdict for a run that was parked because the patience ran out or the attempts are spent. `next_try_ms`: earliest time of
 /// a retry, in milliseconds since 1970, if known.
 fn parked(class: &str, cause: &str, next_try_ms: Option<u64>) -> Verdict {
     let what = match (class, next_try_ms) {
         ("provider.unreachable", None) => {
             "no server answers at the address of the provider; the run is parked"
+        }
+        _ if cause.contains(ATTEMPTS_SPENT) => {
+            "the provider failed in all permitted attempts; the run is parked"
         }
         _ => "the provider was unavailable for too long; the run is parked",
     };
@@ -202,6 +205,11 @@ fn parked(class: &str, cause: &str, next_try_ms: Option<u64>) -> Verdict {
              `patience` in the configuration, posse waits for the server"
                 .to_owned()
         }
+        (_, Some(at)) if cause.contains(ATTEMPTS_SPENT) => format!(
+            "retry after {}; a larger `retry.maxAttempts` retries more often; \
+             `providers.NAME.fallback` uses another one meanwhile",
+            clock_time(at)
+        ),
         (_, Some(at)) => format!(
             "retry after {}; `--unattended` or a longer `patience` waits longer; \
              `providers.NAME.fallback` uses another one meanwhile",
@@ -503,6 +511,7 @@ mod tests {
         let silent = "local: no answer within 90 s: if the server needs longer to read the prompt, \
                       raise timeouts.firstByte of the provider";
         let quiet = "the reply broke off at byte 0: not a byte for 90 s (timeouts.silence)";
+        let spent = &format!("busy (3 attempts: {ATTEMPTS_SPENT})");
         let refused = "nothing listens at http://127.0.0.1:1 (connection refused)";
         let table = [
             ("provider.unreachable", silent, Some(1), "raise `providers.NAME.timeouts.firstByte`"),
@@ -510,6 +519,7 @@ mod tests {
             ("provider.unreachable", refused, None, "then continue with `posse resume`"),
             ("provider.unreachable", refused, Some(1), "a longer `patience` waits longer"),
             ("provider.quota", "used up", None, "does not say when to retry"),
+            ("provider.overloaded", spent, Some(1), "a larger `retry.maxAttempts`"),
         ];
         for (class, cause, next_try_ms, expected) in table {
             let (exit, text) = fix(class, cause, next_try_ms);

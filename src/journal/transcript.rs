@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use posse_actors::conversation::{Usage, text_of};
 use posse_actors::cost::dollars;
-use posse_actors::event::{Event, JobEnd, StoredRecord};
+use posse_actors::event::{Event, JobEnd, SessionError, StoredRecord};
 use posse_actors::outcome::limit_text;
 use posse_actors::text::clipped;
 use posse_base::failure::{printable, printable_lines};
@@ -132,6 +132,7 @@ fn describe_work(event: &Event) -> Option<Line> {
             cost_usd,
             cost_nano_usd,
             unpriced_requests,
+            error,
             ..
         } => {
             let money = match (cost_nano_usd, cost_usd) {
@@ -145,7 +146,11 @@ fn describe_work(event: &Event) -> Option<Line> {
                 (None, None) => String::new(),
             };
             let turns = counted(u64::from(*turns), "turn");
-            let text = format!("{reason}, exit code {exit_code}, {turns}{}{money}", tokens(usage));
+            let error = error
+                .as_ref()
+                .map(|SessionError { code, what, .. }| format!(": {code}, {}", printable(what)));
+            let (tokens, error) = (tokens(usage), error.unwrap_or_default());
+            let text = format!("{reason}, exit code {exit_code}, {turns}{tokens}{money}{error}");
             (if *exit_code == 0 { Tone::Done } else { Tone::Bad }, "ended", text)
         }
         _ => return None,
@@ -167,8 +172,8 @@ fn describe_question(event: &Event) -> Option<Line> {
             let text = format!("by {by}, {}{}", scope.as_str()?, covers.unwrap_or_default());
             (Tone::Done, "allowed", text)
         }
-        Event::PermissionDenied { by, reason, user_request, .. } => {
-            let what = if *user_request { "no answer" } else { "denied" };
+        Event::PermissionDenied { by, reason, is_user_request, .. } => {
+            let what = if *is_user_request { "no answer" } else { "denied" };
             (Tone::Bad, what, format!("by {by}: {reason}"))
         }
         Event::PermissionWithdrawn { reason, .. } => (Tone::Quiet, "withdrawn", reason.clone()),

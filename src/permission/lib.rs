@@ -71,9 +71,10 @@ pub fn command_outputs(command: &str, cwd: &str, home: Option<&str>) -> Vec<Comm
     shell::outputs::outputs(command, cwd, home.unwrap_or(HOME_UNKNOWN))
 }
 
-/// Returns one error for each invalid rule; an empty list if all are valid.
-pub fn check_rules(rules: &[Value]) -> Vec<Failure> {
-    rules::compile(rules).err().unwrap_or_default()
+/// Returns one error for each invalid rule; an empty list if all are valid. `tools`: names of all
+/// tools of posse.
+pub fn check_rules(rules: &[Value], tools: &[&str]) -> Vec<Failure> {
+    rules::compile(rules, Some(tools)).err().unwrap_or_default()
 }
 
 /// Assumed home folder if the real one is unknown.
@@ -247,7 +248,7 @@ impl RulePolicy {
     /// Compiles the rules in `settings`. Fails with an error for each invalid rule of the
     /// configuration or, if those are valid, of the first agent that has invalid rules.
     pub fn new(settings: PolicySettings) -> Result<RulePolicy, Vec<Failure>> {
-        let mut rules = rules::compile(&settings.rules)?;
+        let mut rules = rules::compile(&settings.rules, None)?;
         let users = rules.len().saturating_sub(settings.project_rules);
         for rule in rules.iter_mut().skip(users) {
             rule.from_project = true;

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::JudgedAction;
 use crate::commands::begins;
 use crate::shell::{self, Judged};
-use crate::tool_names::tool_name;
+use crate::tool_names::{self, tool_name};
 
 pub(crate) const GLOB_BYTES_MAX: usize = 512;
 const RULES_MAX: usize = 1000;
@@ -73,9 +73,13 @@ struct Matching {
     command_prefix: Option<String>,
 }
 
-/// Compiles all rules. Fails with an error for each invalid rule, and with one more if there are
+/// Compiles all rules. `tools`: names of all tools, so that a rule for an unknown one is invalid; `None`:
+/// any name is valid. Fails with an error for each invalid rule, and with one more if there are
 /// more than [`RULES_MAX`]; the rules beyond that number are not checked.
-pub(crate) fn compile(written: &[Value]) -> Result<Vec<Rule>, Vec<Failure>> {
+pub(crate) fn compile(
+    written: &[Value],
+    tools: Option<&[&str]>,
+) -> Result<Vec<Rule>, Vec<Failure>> {
     let mut rules = Vec::with_capacity(written.len().min(RULES_MAX));
     let mut failures = Vec::new();
     for (index, value) in written.iter().enumerate() {
@@ -83,7 +87,7 @@ pub(crate) fn compile(written: &[Value]) -> Result<Vec<Rule>, Vec<Failure>> {
             failures.push(refused(index, &format!("there are more than {RULES_MAX} rules")));
             break;
         }
-        match Rule::compile(value) {
+        match Rule::compile(value, tools) {
             Ok(rule) => rules.push(rule),
             Err(RuleFlaw { what, fix }) => {
                 let failure = refused(index, &what);
@@ -161,11 +165,14 @@ fn compiled_glob(glob: String) -> Result<(String, GlobMatcher), String> {
 }
 
 impl Rule {
-    fn compile(value: &Value) -> Result<Rule, RuleFlaw> {
+    fn compile(value: &Value, tools: Option<&[&str]>) -> Result<Rule, RuleFlaw> {
         let written = WrittenRule::deserialize(value).map_err(|error| error.to_string())?;
         let Matching { path_glob, command_prefix } = written.matching;
         let (tool, inside) = pattern(&written.tool)?;
-        let tool = tool_name(tool).map_err(|meant| unknown_tool(tool, meant))?;
+        if let Some(tools) = tools {
+            tool_names::check(tool, tools).map_err(|meant| unknown_tool(tool, meant))?;
+        }
+        let tool = tool_name(tool);
         let commands = COMMAND_NAMES.contains(&tool);
         if command_prefix.is_some() && !commands && tool != "*" {
             let what = format!("`commandPrefix` is for commands, and {tool} runs none");

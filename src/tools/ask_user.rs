@@ -12,17 +12,25 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::builtin_tool::{BuiltinTool, RunResult};
+use crate::text::{capital, one_line};
 use crate::{digest, prepared, spec};
 
 /// Name of the tool.
 pub const NAME: &str = "ask_user";
 
+/// Maximum number of questions of a call.
 const QUESTIONS_MAX: usize = 4;
+/// Maximum number of options of a question.
 const OPTIONS_MAX: usize = 8;
+/// Maximum length of a question and of its default in characters.
 const QUESTION_CHARS_MAX: usize = 1000;
+/// Maximum length of a label in characters.
 const LABEL_CHARS_MAX: usize = 80;
+/// Maximum length of a description in characters.
 const DESCRIPTION_CHARS_MAX: usize = 300;
+/// Minimum time limit in seconds: a person has to read the questions.
 const TIMEOUT_SECONDS_MIN: u64 = 10;
+/// Maximum time limit in seconds: a day.
 const TIMEOUT_SECONDS_MAX: u64 = 86_400;
 
 /// Advice for the model if the user gave no answer.
@@ -181,10 +189,6 @@ fn wrong(what: String) -> ToolError {
     ToolError::new("ARG002", what)
 }
 
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
 /// The questions as plain text.
 fn text_of(questions: &[UserQuestion]) -> String {
     let mut text = String::new();
@@ -227,7 +231,7 @@ async fn run(_: Arc<()>, request: UserRequest, context: RunContext) -> RunResult
         }
         Some(UserAnswer::Unavailable(why)) => (format!("{}. {DECIDE}", capital(&why)), Value::Null),
         Some(UserAnswer::Replied(UserReply::Plan { .. })) | None => {
-            (format!("Nobody can be asked. {DECIDE}"), Value::Null)
+            (format!("No user can be asked. {DECIDE}"), Value::Null)
         }
     };
     Ok(ToolOutput::text(text).with_metadata(metadata))
@@ -247,10 +251,4 @@ fn told(questions: &[UserQuestion], answers: &[QuestionAnswer]) -> String {
         format!("{} -> {said}", one_line(&question.question))
     };
     questions.iter().zip(answers).map(line).collect::<Vec<_>>().join("\n")
-}
-
-/// `text` with an upper-case first letter.
-pub(crate) fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }

@@ -31,7 +31,7 @@ pub struct BuiltinTool<S, A, P, F, G> {
     pub(crate) history_shortened: fn(&S),
     /// Lists the background work of an agent. See [`Tool::background_work`].
     pub(crate) background_work: fn(&S, &Origin) -> Vec<String>,
-    /// What a call with these arguments asks the user. See [`Tool::user_request`].
+    /// Request to the user that a call with these arguments makes. See [`Tool::user_request`].
     pub(crate) user_request: fn(&Value) -> Option<UserRequest>,
 }
 

@@ -210,7 +210,7 @@ impl ToolEnvironment {
 
 /// Names of the built-in tools, whose calls are counted for their budgets. The job tools, and the
 /// tools for worktrees, are not part of every session.
-pub const NAMES: [&str; 12] = [
+pub const NAMES: [&str; 15] = [
     "read_file",
     "list_dir",
     "write_file",
@@ -219,6 +219,9 @@ pub const NAMES: [&str; 12] = [
     "grep",
     "glob",
     "bash",
+    ask_user::NAME,
+    present_plan::NAME,
+    todo_write::NAME,
     "job_output",
     "job_stop",
     posse_actors::delegation::DIFF,

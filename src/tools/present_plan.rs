@@ -11,8 +11,8 @@ use posse_actors::ports::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::ask_user::capital;
 use crate::builtin_tool::{BuiltinTool, RunResult};
+use crate::text::capital;
 use crate::{digest, prepared, spec};
 
 /// Name of the tool.
@@ -103,7 +103,7 @@ async fn run(_: Arc<()>, (): (), context: RunContext) -> RunResult {
         }
         Some(UserAnswer::Unavailable(why)) => (unavailable(&why), Value::Null),
         Some(UserAnswer::Replied(UserReply::Questions { .. }) | UserAnswer::TimedOut) | None => {
-            (unavailable("nobody can be asked"), Value::Null)
+            (unavailable("no user can be asked"), Value::Null)
         }
     };
     Ok(ToolOutput::text(text).with_metadata(metadata))

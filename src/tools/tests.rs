@@ -19,6 +19,20 @@ fn tool_descriptions_are_short() {
 }
 
 #[test]
+fn names_are_those_of_all_tools() {
+    let fixture = ToolFixture::new();
+    let mut names: Vec<String> =
+        fixture.tools().iter().map(|tool| tool.spec().name.clone()).collect();
+    names.extend(
+        [posse_actors::delegation::DIFF, posse_actors::delegation::MERGE].map(str::to_owned),
+    );
+    names.sort();
+    let mut listed = crate::NAMES.map(str::to_owned);
+    listed.sort();
+    assert_eq!(names, listed);
+}
+
+#[test]
 fn each_tool_declares_its_properties() {
     let tools = ToolFixture::new();
     let row = |tool: &std::sync::Arc<dyn posse_actors::ports::Tool>| {
@@ -263,14 +277,14 @@ fn bounds_of_questions_and_plans_are_named() {
             json!({"questions": [{"question": "a?"}], "timeoutSeconds": 1}),
             "ARG002 timeoutSeconds: must be from 10 to 86400",
         ),
-        ("ask_user", ask(json!({"question": "a?"})), "Nobody can be asked. Decide"),
+        ("ask_user", ask(json!({"question": "a?"})), "No user can be asked. Decide"),
         ("present_plan", json!({"plan": " "}), "ARG002 plan: is blank"),
         (
             "present_plan",
             json!({"plan": "x".repeat(40_001)}),
             "ARG001 plan: has a length of 40001, at most 40000 is allowed",
         ),
-        ("present_plan", json!({"plan": "1. do"}), "Nobody can be asked. The permission mode"),
+        ("present_plan", json!({"plan": "1. do"}), "No user can be asked. The permission mode"),
     ]);
 }
 

@@ -1,4 +1,4 @@
-//! Text properties of file content: binary check and line ends.
+//! Text properties of file content (binary check and line ends), and short texts for people.
 
 /// Number of bytes examined for the binary check.
 const PROBE_BYTES: usize = 8 << 10;
@@ -36,6 +36,17 @@ pub(crate) fn with_crlf(text: &str) -> String {
 /// Formats a count with its noun: `1 line`, `2 lines`.
 pub(crate) fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// `text` with single blanks in place of line breaks and other white space.
+pub(crate) fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// `text` with an upper-case first letter.
+pub(crate) fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }
 
 #[cfg(test)]

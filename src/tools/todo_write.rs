@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::builtin_tool::{BuiltinTool, RunResult};
+use crate::text::one_line;
 use crate::{digest, prepared, spec};
 
 /// Name of the tool.
@@ -66,7 +67,7 @@ async fn prepare(
     _: CallContext,
 ) -> Result<Prepared, ToolError> {
     for (nth, item) in todos.iter_mut().enumerate() {
-        item.content = item.content.split_whitespace().collect::<Vec<_>>().join(" ");
+        item.content = one_line(&item.content);
         if item.content.is_empty() {
             let what = format!("todos[{nth}].content: is blank; describe the task or leave it out");
             return Err(ToolError::new("ARG002", what));
@@ -87,7 +88,7 @@ async fn run(_: Arc<()>, todos: Vec<TodoItem>, context: RunContext) -> RunResult
         todos => format!("The task list is stored: {}.", todo_progress(todos)),
     };
     let metadata = json!({ "todos": todos });
-    // If nobody records events any more, the session is ending.
+    // Sending fails only while the session ends; the event is not needed then.
     context.facts.send(Event::TodosUpdated { todos }).await.ok();
     Ok(ToolOutput::text(text).with_metadata(metadata))
 }

@@ -127,11 +127,9 @@ impl PermissionPrompts {
                 }
                 return;
             }
-            Event::PermissionGranted { request_id, .. }
-            | Event::PermissionDenied { request_id, .. }
-            | Event::PermissionWithdrawn { request_id, .. } => request_id,
-            _ => return,
+            event => event.closed_question(),
         };
+        let Some(decided) = decided else { return };
         let in_front = self.open.front().is_some_and(|open| open.id == *decided);
         let before = self.open.len();
         self.open.retain(|open| open.id != *decided);
@@ -204,15 +202,10 @@ impl PermissionPrompts {
 
     /// Adds a pasted text to the one that is being written. Returns `false` if none is.
     pub(super) fn paste(&mut self, text: &str) -> bool {
-        if self.refusal.is_none() {
+        let Some(reason) = &mut self.refusal else {
             let is_shown = self.quiet_period.is_some();
             return is_shown && self.form_mut().is_some_and(|form| form.paste(text));
-        }
-        self.paste_reason(text)
-    }
-
-    fn paste_reason(&mut self, text: &str) -> bool {
-        let Some(reason) = &mut self.refusal else { return false };
+        };
         for c in text.chars() {
             add_character(reason, if c.is_whitespace() { ' ' } else { c });
         }
@@ -369,7 +362,7 @@ impl PermissionPrompts {
     fn answer_form(&mut self, key: KeyEvent, now: Duration) -> KeyOutcome {
         let end_seen = self.end_seen;
         let Some(form) = self.form_mut() else { return KeyOutcome::Passed };
-        let (is_plan, before) = (form.is_plan(), form.clone());
+        let is_plan = form.is_plan();
         match form.key(key) {
             FormKey::Used => KeyOutcome::Taken,
             FormKey::Next => {
@@ -381,8 +374,9 @@ impl PermissionPrompts {
                 KeyOutcome::Taken
             }
             FormKey::Edit(plan) => KeyOutcome::EditPlan(plan),
-            FormKey::Reply(_) if is_plan && !end_seen => {
-                *form = before;
+            FormKey::Reply(_) if is_plan && !end_seen => KeyOutcome::Taken,
+            FormKey::Invalid(why) => {
+                self.hint = Some(why);
                 KeyOutcome::Taken
             }
             FormKey::Reply(reply) => self.close(HumanDecision::Reply(reply)),

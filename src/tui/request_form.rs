@@ -7,6 +7,7 @@ use crossterm::event::{KeyCode, KeyEvent};
 use posse_actors::event::{
     PermissionMode, QuestionAnswer, REPLY_CHARS_MAX, UserQuestion, UserReply, UserRequest,
 };
+use posse_frontend::plan_modes::mode_key;
 use ratatui::text::Span;
 
 use crate::input::{character, ctrl};
@@ -32,6 +33,8 @@ pub(super) enum FormKey {
     Edit(String),
     /// The request is answered.
     Reply(UserReply),
+    /// The answer does not fit the request, for this reason.
+    Invalid(String),
 }
 
 /// Open request of the model, with the answers so far.
@@ -111,7 +114,9 @@ impl RequestForm {
         let default = question.default.as_ref();
         let of_default = question.options.iter().position(|option| Some(&option.label) == default);
         let text = question.options.is_empty().then(String::new);
-        (self.cursor, self.text) = (of_default.unwrap_or_default(), text);
+        // Another default is a text.
+        let first = if default.is_some() { question.options.len() } else { 0 };
+        (self.cursor, self.text) = (of_default.unwrap_or(first), text);
     }
 
     fn add(&mut self, c: char) {
@@ -145,9 +150,16 @@ impl RequestForm {
                 Some('n' | 'r') => FormKey::Refuse,
                 Some('o') => FormKey::Edit(self.changed.clone().unwrap_or_else(|| plan.clone())),
                 Some(letter) => {
-                    let mode = modes.iter().copied().find(|mode| mode_key(*mode).0 == letter);
+                    let mode = modes
+                        .iter()
+                        .copied()
+                        .find(|mode| mode_key(*mode).is_some_and(|(key, _)| key == letter));
                     mode.map_or(FormKey::NotOffered, |mode| {
-                        FormKey::Reply(UserReply::Plan { mode, plan: self.changed.clone() })
+                        let reply = UserReply::Plan { mode, plan: self.changed.clone() };
+                        match self.request.check(&reply) {
+                            Ok(()) => FormKey::Reply(reply),
+                            Err(why) => FormKey::Invalid(why),
+                        }
                     })
                 }
                 None => FormKey::NotOffered,
@@ -168,9 +180,9 @@ impl RequestForm {
             }
             (KeyCode::Enter, _) if multiple => {
                 let chosen = std::mem::take(&mut self.chosen);
-                self.choose(&chosen)
+                self.choose(&chosen, None)
             }
-            (KeyCode::Enter, _) => self.choose(&BTreeSet::from([self.cursor])),
+            (KeyCode::Enter, _) => self.choose(&BTreeSet::from([self.cursor]), None),
             (_, Some(' ')) if multiple && self.cursor < count => self.toggle(self.cursor),
             (_, Some('t')) if own_words => self.begin_text(),
             (_, Some('x')) => FormKey::Refuse,
@@ -179,7 +191,7 @@ impl RequestForm {
                 match (at < count, multiple) {
                     (false, _) => FormKey::NotOffered,
                     (true, true) => self.toggle(at),
-                    (true, false) => self.choose(&BTreeSet::from([at])),
+                    (true, false) => self.choose(&BTreeSet::from([at]), None),
                 }
             }
             _ => FormKey::NotOffered,
@@ -199,11 +211,11 @@ impl RequestForm {
         FormKey::Used
     }
 
-    fn choose(&mut self, chosen: &BTreeSet<usize>) -> FormKey {
+    fn choose(&mut self, chosen: &BTreeSet<usize>, text: Option<String>) -> FormKey {
         let options = self.question().map(|question| question.options.clone()).unwrap_or_default();
         let labels = chosen.iter().filter_map(|at| options.get(*at));
         let selected = labels.map(|option| option.label.clone()).collect();
-        self.answer(QuestionAnswer { selected, text: None })
+        self.answer(QuestionAnswer { selected, text })
     }
 
     fn write(&mut self, key: KeyEvent) -> FormKey {
@@ -216,12 +228,7 @@ impl RequestForm {
                     return if self.drop_text() { FormKey::Used } else { FormKey::Refuse };
                 }
                 let chosen = std::mem::take(&mut self.chosen);
-                let options =
-                    self.question().map(|question| question.options.clone()).unwrap_or_default();
-                let labels = chosen.iter().filter_map(|at| options.get(*at));
-                let selected = labels.map(|option| option.label.clone()).collect();
-                let text = (!text.is_empty()).then_some(text);
-                return self.answer(QuestionAnswer { selected, text });
+                return self.choose(&chosen, (!text.is_empty()).then_some(text));
             }
             KeyCode::Backspace => drop(text.pop()),
             _ if key == ctrl('u') => text.clear(),
@@ -358,10 +365,9 @@ impl RequestForm {
         let key = |key: &str, what: &str| (key.to_owned(), what.to_owned());
         if let UserRequest::Plan { modes, .. } = &self.request {
             let accept = |mode: &PermissionMode| {
-                let (letter, what) = mode_key(*mode);
-                (letter.to_string(), what.to_owned())
+                mode_key(*mode).map(|(letter, what)| (letter.to_string(), what.to_owned()))
             };
-            let mut keys: Vec<_> = modes.iter().map(accept).collect();
+            let mut keys: Vec<_> = modes.iter().filter_map(accept).collect();
             let edit = if self.changed.is_some() { "edit it again" } else { "edit it first" };
             keys.extend([key("o", edit), key("n", "no, and say what to change")]);
             return keys;
@@ -376,7 +382,16 @@ impl RequestForm {
         if question.free_text {
             keys.push(key("t", "your own words"));
         }
-        if let Some(default) = &question.default {
+        let current = question.options.get(self.cursor).map(|option| &option.label);
+        let default = question.default.as_ref();
+        let default = default.filter(|default| {
+            if question.multiple {
+                self.chosen.is_empty() && current.is_some()
+            } else {
+                current == Some(*default)
+            }
+        });
+        if let Some(default) = default {
             keys.push(("Enter".to_owned(), format!("default: {}", escape_invisible(default))));
         }
         if !self.answers.is_empty() {
@@ -384,17 +399,6 @@ impl RequestForm {
         }
         keys.push(key("x", "no answer"));
         keys
-    }
-}
-
-/// Key and words for the acceptance of a plan into a mode.
-fn mode_key(mode: PermissionMode) -> (char, &'static str) {
-    match mode {
-        PermissionMode::Auto => ('a', "yes, mode auto"),
-        PermissionMode::Edits => ('e', "yes, mode edits"),
-        PermissionMode::Ask | PermissionMode::Plan | PermissionMode::Locked => {
-            ('y', "yes, mode ask")
-        }
     }
 }
 

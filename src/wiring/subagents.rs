@@ -16,12 +16,13 @@ use crate::agents::{
 use crate::config::{Dirs, Settings};
 use crate::failure::{Failure, printable};
 use crate::hex::sha256;
-use crate::permission::{self, AgentPolicy};
+use crate::permission::AgentPolicy;
 use crate::project::{self, Identity};
 use crate::provider::presets;
 use crate::signed_store::SignedStore;
 use crate::tools::present_plan::NAME as PRESENT_PLAN;
 use crate::trust::TrustStore;
+use crate::unused_settings;
 use crate::wiring::model_price::price;
 use crate::wiring::roles;
 use crate::wiring::session::Prompts;
@@ -57,7 +58,7 @@ pub(crate) fn roster(cwd: &Path, dirs: &Dirs, settings: &Settings, tools: &[Stri
         has_profile: &|name| {
             settings.providers.contains_key(name) || presets::preset(name).is_some()
         },
-        check_rules: &permission::check_rules,
+        check_rules: &unused_settings::check_rules,
         believes: &believes,
     };
     Roster::load(&settings.agents, &folders, &known)

@@ -69,6 +69,25 @@ fn server_refusals_are_classified() {
 }
 
 #[test]
+fn spent_attempts_are_named_in_the_error_and_in_the_last_event() {
+    let busy = status("503 Service Unavailable", &["content-type: application/json"], "{}");
+    let server = ModelServer::start_and_repeat(vec![busy]);
+    let settings = json!({"retry": {"maxAttempts": 2, "baseDelay": "10ms"}});
+    let machine = Machine::configured(&server, &settings, &json!({}));
+    let ended = machine.posse(&["run", "--output-format", "stream-json", "say hello"]);
+    ended.assert_code(5);
+    assert_eq!(server.requests().len(), 2);
+    assert!(ended.stderr.contains("failed in all permitted attempts"), "{}", ended.stderr);
+    let last: Value = serde_json::from_str(ended.stdout.lines().last().unwrap()).unwrap();
+    assert_eq!(last["type"], "session.ended");
+    assert_eq!(last["error"]["code"], "PRV001", "{last}");
+    let (why, fix) = (&last["error"]["why"], &last["error"]["fix"]);
+    assert!(why.as_str().unwrap().contains("2 attempts"), "{why}");
+    assert!(fix.as_str().unwrap().contains("`retry.maxAttempts`"), "{fix}");
+    assert!(!fix.as_str().unwrap().contains("`patience`"), "{fix}");
+}
+
+#[test]
 fn empty_stream_of_a_long_request_tells_its_cause_in_one_piece() {
     let words = r#"{"error": {"message": "This model's maximum context length is 4096 tokens"}}"#;
     let server = ModelServer::start(vec![

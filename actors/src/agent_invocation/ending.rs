@@ -1,13 +1,11 @@
 //! Records and messages for the end of an invocation and its calls. Pure.
 
-use std::time::Duration;
-
 use crate::conversation::{ToolCall, Usage};
 use crate::cost::{BudgetRefusal, dollars};
 use crate::event::{Event, ToolFailureClass};
-use crate::outcome::{Ending, limit_text};
+use crate::outcome::{ATTEMPTS_SPENT, Ending, limit_text};
 use crate::ports::{ProviderError, ToolOutput};
-use crate::provider_client::millis;
+use crate::provider_client::{Unanswered, millis};
 use crate::tool_call::Services;
 use crate::transcript_writer::Unrecorded;
 
@@ -101,14 +99,10 @@ pub(super) fn unanswered(error: &ProviderError) -> Ending {
     Ending::Failed { class: format!("provider.{}", error.class()), cause: error.chain() }
 }
 
-/// Ending of a run whose patience is exhausted. `next_try` (monotonic): earliest useful time of
-/// another attempt. `None`: `Limits::parked_pause` from now is used; for an exhausted quota the
-/// time is unknown.
-pub(super) fn parked(
-    error: &ProviderError,
-    next_try: Option<Duration>,
-    services: &Services,
-) -> Ending {
+/// Ending of a run whose patience or attempts are exhausted. Without a time of another attempt,
+/// `Limits::parked_pause` from now is used; for an exhausted quota the time is unknown.
+pub(super) fn parked(failed: &Unanswered, services: &Services) -> Ending {
+    let Unanswered { error, next_try, attempts } = failed;
     let Services { clock, limits, .. } = services;
     let wait = match (next_try, error) {
         (Some(at), _) => Some(at.saturating_sub(clock.monotonic())),
@@ -116,9 +110,10 @@ pub(super) fn parked(
         (None, ProviderError::QuotaExhausted { .. }) => None,
         (None, _) => Some(limits.parked_pause),
     };
+    let spent = attempts.map(|count| format!(" ({count} attempts: {ATTEMPTS_SPENT})"));
     Ending::Parked {
         class: format!("provider.{}", error.class()),
-        cause: error.chain(),
+        cause: error.chain() + &spent.unwrap_or_default(),
         next_try_ms: wait.map(|wait| clock.wall_ms().saturating_add(millis(wait))),
     }
 }

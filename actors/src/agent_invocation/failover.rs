@@ -119,7 +119,7 @@ impl ModelRoutes {
         let (limits, clock) = (&services.limits, &services.clock);
         let needs = if self.all.len() == 1 { Needs::default() } else { needs(request) };
         let deadline = Deadline::at(clock.monotonic() + limits.patience);
-        let mut last: Option<(usize, ProviderError)> = None;
+        let mut last: Option<(usize, Unanswered)> = None;
         loop {
             let now = clock.monotonic();
             let choice = self.policy.lock().choose(needs, now, deadline.get(), limits);
@@ -128,8 +128,8 @@ impl ModelRoutes {
                     self.announce(candidate, failed.as_ref(), needs, model_call);
                     (candidate, until)
                 }
-                (CandidateChoice::GiveUp { next_try }, Some((_, error))) => {
-                    return Err(self.give_up(&error, next_try, model_call));
+                (CandidateChoice::GiveUp { next_try }, Some((_, failed))) => {
+                    return Err(self.give_up(&Unanswered { next_try, ..failed }, model_call));
                 }
                 // All models failed in earlier turns; try anyway.
                 (CandidateChoice::GiveUp { .. }, None) => (self.policy.lock().at(), None),
@@ -140,8 +140,7 @@ impl ModelRoutes {
                 return Err(unanswered(&error));
             }
             model_call.note_request(&route.info);
-            let Unanswered { error, next_try } = match route.ask(model_call, &deadline, until).await
-            {
+            let failed = match route.ask(model_call, &deadline, until).await {
                 None if self.all.len() == 1 => return Err(no_provider()),
                 None => client_lost(),
                 Some(Ok(answered)) => {
@@ -150,15 +149,15 @@ impl ModelRoutes {
                 }
                 Some(Err(unanswered)) => unanswered,
             };
-            if !may_fall_back(&error) {
-                return Err(unanswered(&error));
+            if !may_fall_back(&failed.error) {
+                return Err(unanswered(&failed.error));
             }
             let now = clock.monotonic();
-            self.policy.lock().failed(candidate, &error, next_try, now, limits);
+            self.policy.lock().failed(candidate, &failed.error, failed.next_try, now, limits);
             if self.all.len() == 1 {
-                return Err(self.give_up(&error, next_try, model_call));
+                return Err(self.give_up(&failed, model_call));
             }
-            last = Some((candidate, error));
+            last = Some((candidate, failed));
         }
     }
 
@@ -166,13 +165,13 @@ impl ModelRoutes {
     fn announce(
         &self,
         candidate: usize,
-        failed: Option<&(usize, ProviderError)>,
+        failed: Option<&(usize, Unanswered)>,
         needs: Needs,
         model_call: &ModelCall,
     ) {
         let at = self.policy.lock().at();
         // A return to an earlier model is announced when that model answers.
-        if let Some((_, error)) = failed
+        if let Some((_, Unanswered { error, .. })) = failed
             && candidate > at
         {
             let skipped = (at + 1..candidate).filter_map(|nth| {
@@ -199,12 +198,8 @@ impl ModelRoutes {
         }
     }
 
-    fn give_up(
-        &self,
-        error: &ProviderError,
-        next_try: Option<Duration>,
-        model_call: &ModelCall,
-    ) -> Ending {
+    fn give_up(&self, failed: &Unanswered, model_call: &ModelCall) -> Ending {
+        let error = &failed.error;
         let is_invalid = matches!(
             error,
             ProviderError::Broken { .. }
@@ -221,7 +216,7 @@ impl ModelRoutes {
         if is_absent && model_call.begins() && limits.absent_attempts_max.is_some() {
             return no_server(error);
         }
-        parked(error, next_try, &model_call.services)
+        parked(failed, &model_call.services)
     }
 }
 
@@ -310,7 +305,11 @@ impl ModelCall {
 /// attempt is useful.
 fn client_lost() -> Unanswered {
     let source = "the provider client crashed too often".into();
-    Unanswered { error: ProviderError::Unreachable { source }, next_try: Some(Duration::MAX) }
+    Unanswered {
+        error: ProviderError::Unreachable { source },
+        next_try: Some(Duration::MAX),
+        attempts: None,
+    }
 }
 
 /// Capabilities and context size that `request` needs from a model.

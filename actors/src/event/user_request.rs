@@ -53,8 +53,7 @@ pub struct UserQuestion {
     pub multiple: bool,
     /// True if the user can answer with a text, instead of options or beside them.
     pub free_text: bool,
-    /// Answer that counts if the user gives none: the label of an option, or a text. `None`: there
-    /// is none.
+    /// Default answer: the label of an option, or a text. `None`: the question has no default.
     pub default: Option<String>,
 }
 
@@ -153,7 +152,10 @@ impl UserRequest {
 impl UserQuestion {
     fn check(&self, answer: &QuestionAnswer, nth: usize) -> Result<(), String> {
         let place = format!("answers[{nth}]");
-        for label in &answer.selected {
+        for (at, label) in answer.selected.iter().enumerate() {
+            if answer.selected[..at].contains(label) {
+                return Err(format!("{place}.selected: {label:?} is there twice; name it once"));
+            }
             if self.options.iter().all(|option| option.label != *label) {
                 let labels: Vec<&str> = self.options.iter().map(|o| o.label.as_str()).collect();
                 return Err(format!(

@@ -1,4 +1,5 @@
-//! Questions and plans of the model in the queue: what answers them, and what they may change.
+//! Requests of the model in the permission queue: check of answers, time limit, and the mode of an
+//! accepted plan.
 
 use std::time::Duration;
 
@@ -12,11 +13,11 @@ use crate::permission_coordinator::{
 use crate::ports::{UserAnswer, Verdict};
 
 /// Reason of a denial: no person answers in this run.
-pub(super) const NOBODY: &str = "nobody can be asked: no user answers in this run";
+pub(super) const NOBODY: &str = "no user can be asked: no user answers in this run";
 
 /// Reason of a denial: the mode asks nothing.
 const LOCKED: &str =
-    "nobody can be asked: the permission mode is locked, in which nothing is asked";
+    "no user can be asked: the permission mode is locked, in which nothing is asked";
 
 /// Reason in the record of a refusal without words.
 pub(super) const REFUSED: &str = "the user did not answer";

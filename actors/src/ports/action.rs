@@ -103,13 +103,14 @@ pub struct CommandOutput {
     pub earlier: Option<EarlierName>,
 }
 
-/// Earlier name of what a part of a command moved, copied or linked, and what a later part writes.
+/// Earlier name of a file or folder that one part of a command moved, copied or linked, and that a
+/// later part writes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EarlierName {
     /// Absolute path, which is that of the output or of a folder above it. A symbolic link here or
     /// between the two leads the command to another file.
     pub path: String,
-    /// True if it was copied: then only such links matter.
+    /// True if it was copied: then only symbolic links matter.
     pub is_copy: bool,
 }
 

@@ -42,8 +42,8 @@ pub trait Tool: Send + Sync + 'static {
         context: CallContext,
     ) -> PortFuture<Result<Prepared, ToolError>>;
 
-    /// What the call asks the user before it runs, with the same `arguments` as for
-    /// [`prepare`](Tool::prepare); `None` if it asks nothing. The run gets the answer in
+    /// Returns the request that the call makes to the user before it runs. `arguments`: as for
+    /// [`prepare`](Tool::prepare). `None`: it makes none. The run gets the answer in
     /// [`RunContext::answer`].
     fn user_request(&self, arguments: &Value) -> Option<UserRequest> {
         self.inner().and_then(|inner| inner.user_request(arguments))

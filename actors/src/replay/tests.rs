@@ -332,6 +332,7 @@ fn knows_whether_the_session_ended() {
         unpriced_requests: 0,
         turns: 0,
         result: None,
+        error: None,
     };
     let mut session = Session::default();
     session.add(user("fix it")).add_from(None, ended);

@@ -131,6 +131,7 @@ impl State {
             unpriced_requests: spent.unpriced,
             turns: self.main_run.turns,
             result: ending.result,
+            error: ending.error,
         };
         let (transcript, feed) = (self.base.transcript.clone(), self.base.feed.clone());
         let passing = self.base.ephemeral(event.clone());
@@ -213,7 +214,7 @@ mod tests {
     }
 
     fn ending(reason: &str) -> SessionEnding {
-        SessionEnding { reason: reason.to_owned().into(), exit_code: 0, result: None }
+        SessionEnding { reason: reason.to_owned().into(), exit_code: 0, result: None, error: None }
     }
 
     #[test]

@@ -7,7 +7,9 @@ use crate::context::ContextSettings;
 use crate::conversation::{Message, SessionId, Usage};
 use crate::cost::{Budget, PriceLookup};
 use crate::delegation::Delegation;
-use crate::event::{Event, PermissionMode, PromptOverrides, SandboxTier, SessionEndReason};
+use crate::event::{
+    Event, PermissionMode, PromptOverrides, SandboxTier, SessionEndReason, SessionError,
+};
 use crate::ledger::Accounts;
 use crate::limits::Limits;
 use crate::outcome::Ending;
@@ -131,6 +133,8 @@ pub struct SessionEnding {
     pub exit_code: i32,
     /// Final answer of a headless run; `None` if there is none, and for other front ends.
     pub result: Option<String>,
+    /// Error that ended a headless run; `None` if there was none, and for other front ends.
+    pub error: Option<SessionError>,
 }
 
 /// Outcome of one run, or of one tool call of the user.

@@ -350,7 +350,7 @@ impl Pipeline {
         }
     }
 
-    /// Asks the user what a permitted call wants to know, and waits for the answer.
+    /// Sends the request of a permitted call to the user, and waits for the answer.
     async fn ask_user(&self, tool: &dyn Tool, asked: CallUserRequest) -> UserAnswer {
         let CallUserRequest { request, action, question } = asked;
         match self.ask(tool, action, question, Some(request)).await {

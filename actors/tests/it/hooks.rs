@@ -324,6 +324,7 @@ async fn prompt_waiting_for_hooks_can_be_interrupted() {
                     reason: posse_actors::event::SessionEndReason::Interrupted,
                     exit_code: 130,
                     result: None,
+                    error: None,
                 };
                 soon("the end", session.end(ending)).await;
             } else {

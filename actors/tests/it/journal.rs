@@ -124,6 +124,7 @@ async fn immediate_end_after_start_is_orderly() {
         reason: posse_actors::event::SessionEndReason::Completed,
         exit_code: 0,
         result: None,
+        error: None,
     };
     let both = futures_util::future::join(one.end(ending()), two.end(ending()));
     soon("both ends", both).await;

@@ -489,6 +489,7 @@ async fn resumed_run_that_crashes_is_rebuilt() {
             reason: posse_actors::event::SessionEndReason::Completed,
             exit_code: 0,
             result: None,
+            error: None,
         })
         .await;
     for request in bench.model.requests() {

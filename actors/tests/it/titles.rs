@@ -99,7 +99,7 @@ async fn ended_run_waits_for_its_title_unless_interrupted() {
             posse_actors::event::SessionEndReason::Completed
         };
         let session = stage.session.clone();
-        let ending = SessionEnding { reason, exit_code: 0, result: None };
+        let ending = SessionEnding { reason, exit_code: 0, result: None, error: None };
         soon("the end", session.end(ending)).await;
         while let Some(one) = stage.events.next().await {
             stage.seen.push(one);

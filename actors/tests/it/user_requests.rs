@@ -133,7 +133,7 @@ async fn nobody_is_asked_without_a_person_and_the_run_succeeds() {
                 (0, 0),
                 "no permission is missing"
             );
-            assert!(result(&bench).contains("nobody can be asked"), "{}", result(&bench));
+            assert!(result(&bench).contains("no user can be asked"), "{}", result(&bench));
             let seen = end(&bench, stage).await;
             assert_eq!(requests(&seen), ["permission.requested", "permission.denied"]);
             assert_eq!(count(&seen, "tool.completed"), 1);
@@ -177,7 +177,7 @@ async fn time_for_an_answer_passes() {
     assert_eq!(stage.session.answer(id.clone(), chosen("a")).await, Err(AnswerError::Answered(id)));
     let seen = end(&bench, stage).await;
     let by = seen.iter().find_map(|seen| match seen.event() {
-        Event::PermissionDenied { by, user_request, .. } => Some((by.clone(), *user_request)),
+        Event::PermissionDenied { by, is_user_request, .. } => Some((by.clone(), *is_user_request)),
         _ => None,
     });
     assert_eq!(by, Some((DecisionSource::Timeout, true)));
@@ -217,7 +217,7 @@ async fn question_of_a_killed_process_is_asked_again_under_its_id() {
     let mut stage = first.start().await;
     let _running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     let id = asked(&mut stage).await;
-    // What a kill leaves: the records up to here.
+    // The journal of a killed process ends here.
     let records = first.journal.records();
     stage.session.interrupt();
     end(&first, stage).await;

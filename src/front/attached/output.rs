@@ -323,7 +323,7 @@ mod tests {
             by: DecisionSource::User,
             reason: "no".to_owned(),
             target: posse_actors::event::PermissionTarget::default(),
-            user_request: false,
+            is_user_request: false,
             rule: None,
             answered_by: by.map(str::to_owned),
         }

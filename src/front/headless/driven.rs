@@ -143,7 +143,8 @@ impl Driven {
     async fn controller_left(&mut self) {
         self.driver = None;
         for OpenRequest { id, is_permission } in std::mem::take(&mut self.open) {
-            let decision = HumanDecision::Deny { reason: Some(NOBODY.to_owned()) };
+            let reason = is_permission.then(|| NOBODY.to_owned());
+            let decision = HumanDecision::Deny { reason };
             if self.front.session.answer(id, decision).await.is_ok() {
                 self.unanswered += u32::from(is_permission);
             }

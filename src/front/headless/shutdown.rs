@@ -11,7 +11,7 @@ use posse_frontend::outcome::{Verdict, output_error};
 use posse_frontend::signals::Signals;
 use tokio::time::{Instant, Sleep, sleep};
 
-use crate::headless::{Front, WIND_DOWN, no_deadline};
+use crate::headless::{Front, WIND_DOWN, error_of, no_deadline};
 use crate::resume_hint::Again;
 
 /// Time limit for the end of a session.
@@ -27,6 +27,7 @@ impl Front {
             reason: verdict.reason.clone(),
             exit_code: i32::from(verdict.exit as u8),
             result: verdict.result.clone(),
+            error: verdict.failure.as_ref().map(error_of),
         };
         let ended = self.end_session(ending).await;
         let patience = match (self.hurried, self.stopped) {

@@ -4,10 +4,12 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use posse_actors::conversation::Usage;
-use posse_actors::event::{FORMAT_VERSION, SessionEndReason};
+use posse_actors::event::{FORMAT_VERSION, SessionEndReason, SessionError};
 use posse_base::failure::Failure;
 use posse_cli::OutputFormat;
 use serde::Serialize;
+
+use super::error_of;
 
 /// The object of `json`, or the only event of `stream-json`.
 #[derive(Serialize)]
@@ -25,25 +27,13 @@ struct StartError<'a> {
     reason: &'a str,
     exit_code: u8,
     result: Option<&'a str>,
-    error: StartFailure<'a>,
+    error: SessionError,
     /// Further errors.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    errors: Vec<StartFailure<'a>>,
+    errors: Vec<SessionError>,
     usage: Usage,
     cost_usd: Option<f64>,
     turns: u32,
-}
-
-#[derive(Serialize)]
-struct StartFailure<'a> {
-    code: &'a str,
-    what: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    r#where: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    why: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    fix: Option<&'a str>,
 }
 
 /// The line for standard output about a run that ended with `failures` before its session began.
@@ -67,21 +57,11 @@ pub fn start_error(format: OutputFormat, failures: &[Failure]) -> Option<String>
         reason: SessionEndReason::Failed.as_str(),
         exit_code: first.exit as u8,
         result: None,
-        error: shown(first),
-        errors: rest.iter().map(shown).collect(),
+        error: error_of(first),
+        errors: rest.iter().map(error_of).collect(),
         usage: Usage::default(),
         cost_usd: None,
         turns: 0,
     };
     Some(serde_json::to_string(&line).ok()? + "\n")
-}
-
-fn shown(failure: &Failure) -> StartFailure<'_> {
-    StartFailure {
-        code: failure.code.as_str(),
-        what: &failure.what,
-        r#where: failure.place.as_deref(),
-        why: failure.why.as_deref(),
-        fix: failure.fix.as_deref(),
-    }
 }

@@ -2,17 +2,17 @@
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use posse_actors::event::{
-    PLAN_CHARS_MAX, PermissionMode, QuestionAnswer, UserQuestion, UserReply, UserRequest,
+    PLAN_CHARS_MAX, PermissionMode, QuestionAnswer, QuestionOption, REPLY_CHARS_MAX, UserQuestion,
+    UserReply, UserRequest,
 };
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_base::failure::{printable, printable_lines};
+use posse_frontend::plan_modes::mode_key;
+use tempfile::NamedTempFile;
 
 use super::REASON_CHARS_MAX;
 use super::pages::{QuestionPage, pages};
@@ -37,7 +37,7 @@ pub(super) struct RequestForm {
     request: UserRequest,
     answers: Vec<QuestionAnswer>,
     /// File in which the user changes the plan; `None` before the user asks for it.
-    file: Option<PlanFile>,
+    file: Option<NamedTempFile>,
 }
 
 impl RequestForm {
@@ -107,11 +107,24 @@ impl RequestForm {
                 .unwrap_or_default();
         };
         let mut text = String::from("  accept?");
-        for mode in modes {
-            let (key, what) = mode_key(*mode);
+        for (key, what) in modes.iter().filter_map(|mode| mode_key(*mode)) {
             let _ = write!(text, " [{key}] {what} ");
         }
         text + " [o] change it in an editor  [n] no, or n and words for the model: "
+    }
+
+    /// True if `line` looks like an answer to a request of this kind: a key or numbers. Text does
+    /// not.
+    pub(super) fn looks_like_answer(&self, line: &str) -> bool {
+        let words = line.trim().to_ascii_lowercase();
+        let is_numbers =
+            |words: &str| words.split([',', ' ']).all(|part| part.parse::<u32>().is_ok());
+        match &self.request {
+            UserRequest::Plan { .. } => {
+                matches!(words.as_str(), "y" | "e" | "a" | "o" | "n" | "no")
+            }
+            UserRequest::Questions { .. } => words == "x" || is_numbers(&words),
+        }
     }
 
     /// Interprets a line as an answer.
@@ -148,23 +161,25 @@ impl RequestForm {
         if word == "o" {
             let file = match self.file.take() {
                 Some(file) => Ok(file),
-                None => PlanFile::create(plan),
+                None => plan_file(plan),
             };
             return RequestLine::Unclear(match file {
                 Ok(file) => {
-                    let place = printable(&file.0.display().to_string());
+                    let place = printable(&file.path().display().to_string());
                     self.file = Some(file);
                     format!("  change the plan in {place} and save it; then accept it here\n")
                 }
                 Err(error) => format!("  cannot create a file for the plan: {error}\n"),
             });
         }
-        let Some(mode) = modes.iter().copied().find(|mode| mode_key(*mode).0 == word) else {
+        let is_key =
+            |mode: &PermissionMode| mode_key(*mode).is_some_and(|(key, _)| word.chars().eq([key]));
+        let Some(mode) = modes.iter().copied().find(is_key) else {
             return RequestLine::Unclear(
                 "  that is no answer; type a key in brackets\n".to_owned(),
             );
         };
-        let changed = match self.file.as_ref().map(PlanFile::read) {
+        let changed = match self.file.as_ref().map(saved_plan) {
             None => None,
             Some(Ok(text)) if text.trim() == plan.trim() => None,
             Some(Ok(text)) => Some(text),
@@ -174,17 +189,6 @@ impl RequestForm {
         match self.request.check(&reply) {
             Ok(()) => RequestLine::Decided(HumanDecision::Reply(reply)),
             Err(why) => RequestLine::Unclear(format!("  {why}\n")),
-        }
-    }
-}
-
-/// Key and words for the acceptance of a plan into a mode.
-fn mode_key(mode: PermissionMode) -> (&'static str, &'static str) {
-    match mode {
-        PermissionMode::Auto => ("a", "yes, mode auto"),
-        PermissionMode::Edits => ("e", "yes, mode edits"),
-        PermissionMode::Ask | PermissionMode::Plan | PermissionMode::Locked => {
-            ("y", "yes, mode ask")
         }
     }
 }
@@ -227,14 +231,19 @@ fn answer_of(question: &UserQuestion, words: &str) -> Result<Option<QuestionAnsw
             None => Err("  this question has no default; type an answer, or x\n".to_owned()),
         };
     }
-    if is_refusal(&words.to_ascii_lowercase(), "x") {
-        return Ok(None);
-    }
     let options = &question.options;
-    let by_label = options.iter().find(|option| option.label.eq_ignore_ascii_case(words));
-    if let Some(option) = by_label {
-        let selected = vec![option.label.clone()];
-        return Ok(Some(QuestionAnswer { selected, text: None }));
+    let chosen = |option: &QuestionOption| {
+        Ok(Some(QuestionAnswer { selected: vec![option.label.clone()], text: None }))
+    };
+    if let Some(option) = options.iter().find(|option| option.label == words) {
+        // A number that is the label of another option is the number.
+        let is_number = words.parse::<usize>().is_ok_and(|nth| (1..=options.len()).contains(&nth));
+        if !is_number {
+            return chosen(option);
+        }
+    }
+    if is_x(words) {
+        return Ok(None);
     }
     let numbers: Option<Vec<usize>> = words
         .split([',', ' '])
@@ -244,56 +253,56 @@ fn answer_of(question: &UserQuestion, words: &str) -> Result<Option<QuestionAnsw
     if let Some(mut numbers) = numbers.filter(|_| !options.is_empty()) {
         numbers.sort_unstable();
         numbers.dedup();
-        let chosen = numbers.iter().map(|nth| nth.checked_sub(1).and_then(|at| options.get(at)));
-        let chosen: Option<Vec<_>> = chosen.collect();
-        return match chosen {
-            Some(chosen) if chosen.len() == 1 || question.multiple => {
-                let selected = chosen.into_iter().map(|option| option.label.clone()).collect();
+        let named = numbers.iter().map(|nth| nth.checked_sub(1).and_then(|at| options.get(at)));
+        let named: Option<Vec<_>> = named.collect();
+        return match named {
+            Some(named) if named.len() == 1 || question.multiple => {
+                let selected = named.into_iter().map(|option| option.label.clone()).collect();
                 Ok(Some(QuestionAnswer { selected, text: None }))
             }
             Some(_) => Err("  only one option can be chosen\n".to_owned()),
             None => Err(format!("  the options are 1 to {}\n", options.len())),
         };
     }
+    if let Some(option) = options.iter().find(|one| one.label.eq_ignore_ascii_case(words)) {
+        return chosen(option);
+    }
     if !question.free_text {
         return Err("  that is no option; type its number\n".to_owned());
+    }
+    if words.chars().count() > REPLY_CHARS_MAX {
+        return Err(format!(
+            "  the answer has more than {REPLY_CHARS_MAX} characters; make it shorter\n"
+        ));
     }
     Ok(Some(QuestionAnswer { selected: Vec::new(), text: Some(words.to_owned()) }))
 }
 
-/// Private file with a plan, which is removed on drop.
-#[derive(Debug)]
-struct PlanFile(PathBuf);
-
-impl PlanFile {
-    fn create(plan: &str) -> io::Result<PlanFile> {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let name = format!("posse-plan-{}-{:x}.md", std::process::id(), since.as_nanos());
-        let path = std::env::temp_dir().join(name);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-        let created = PlanFile(path);
-        file.write_all(plan.as_bytes())?;
-        file.write_all(b"\n")?;
-        Ok(created)
-    }
-
-    /// The text of the file. The error says why it cannot be used.
-    fn read(&self) -> Result<String, String> {
-        let mut bytes = Vec::new();
-        let read = fs::File::open(&self.0)
-            .and_then(|file| file.take(PLAN_BYTES_MAX + 1).read_to_end(&mut bytes));
-        read.map_err(|error| format!("cannot read the plan: {error}"))?;
-        if bytes.len() as u64 > PLAN_BYTES_MAX {
-            return Err(format!("the plan is longer than {PLAN_CHARS_MAX} characters"));
-        }
-        String::from_utf8(bytes).map_err(|_| "the plan is not valid UTF-8".to_owned())
-    }
+/// True for the refusal of a question: `x`, alone or before a blank and words.
+fn is_x(words: &str) -> bool {
+    words
+        .strip_prefix(['x', 'X'])
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace))
 }
 
-impl Drop for PlanFile {
-    fn drop(&mut self) {
-        fs::remove_file(&self.0).ok();
+/// Private file with `plan`, which is removed on drop.
+fn plan_file(plan: &str) -> io::Result<NamedTempFile> {
+    let mut file = tempfile::Builder::new().prefix("posse-plan-").suffix(".md").tempfile()?;
+    writeln!(file, "{plan}")?;
+    Ok(file)
+}
+
+/// The text that the user has saved in `file`. The error says why it cannot be used.
+fn saved_plan(file: &NamedTempFile) -> Result<String, String> {
+    let mut bytes = Vec::new();
+    // An editor may have replaced the file.
+    let read = fs::File::open(file.path())
+        .and_then(|file| file.take(PLAN_BYTES_MAX + 1).read_to_end(&mut bytes));
+    read.map_err(|error| format!("cannot read the plan: {error}"))?;
+    if bytes.len() as u64 > PLAN_BYTES_MAX {
+        return Err(format!("the plan is longer than {PLAN_CHARS_MAX} characters"));
     }
+    String::from_utf8(bytes).map_err(|_| "the plan is not valid UTF-8".to_owned())
 }
 
 #[cfg(test)]
@@ -388,12 +397,50 @@ mod tests {
             let answer = QuestionAnswer { selected: Vec::new(), text: Some(text.to_owned()) };
             HumanDecision::Reply(UserReply::Questions { answers: vec![answer] })
         };
-        for line in ["no", "7", "xylophone", "take x"] {
+        for line in ["no", "7", "xylophone", "take x", "X.509 only", "x-ray"] {
             assert_eq!(text(line), own(line), "{line}");
         }
+        let long = "a".repeat(REPLY_CHARS_MAX + 1);
+        let unclear = form(vec![question(&[], false, None)]).line(&long);
+        assert!(matches!(unclear, RequestLine::Unclear(text) if text.contains("shorter")));
         assert_eq!(text("x"), HumanDecision::Deny { reason: None });
         let reason = Some("look in the README".to_owned());
         assert_eq!(text("x look in the README"), HumanDecision::Deny { reason });
+    }
+
+    #[test]
+    fn numbers_are_those_before_the_options_and_labels_come_next() {
+        let chosen = |labels: &[&str], line: &str| match decided(
+            form(vec![question(labels, false, None)]).line(line),
+        ) {
+            HumanDecision::Reply(UserReply::Questions { answers }) => answers[0].selected.join(" "),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(chosen(&["2", "4", "8"], "2"), "4");
+        assert_eq!(chosen(&["2", "4", "8"], "8"), "8");
+        assert_eq!(chosen(&["A", "a"], "a"), "a");
+        assert_eq!(chosen(&["x", "y"], "x"), "x");
+        assert_eq!(chosen(&["Yes", "No"], "no"), "No");
+    }
+
+    #[test]
+    fn keys_and_numbers_look_like_answers() {
+        let questions = form(vec![question(&["a", "b"], true, None)]);
+        let plan =
+            RequestForm::new(UserRequest::Plan { plan: "do".into(), modes: PLAN_MODES.to_vec() });
+        for (line, of_questions, of_plan) in [
+            ("1", true, false),
+            ("1,2", true, false),
+            ("x", true, false),
+            ("o", false, true),
+            ("e", false, true),
+            ("no", false, true),
+            ("x marks it", false, false),
+            ("edit it", false, false),
+        ] {
+            let looks = (questions.looks_like_answer(line), plan.looks_like_answer(line));
+            assert_eq!(looks, (of_questions, of_plan), "{line}");
+        }
     }
 
     #[test]

@@ -75,6 +75,7 @@ fn events() -> Vec<Event> {
             unpriced_requests: 0,
             turns: 1,
             result: None,
+            error: None,
         },
     ]
 }

@@ -291,8 +291,8 @@ impl Story {
                     .unwrap_or_default();
                 (request_id, (true, format!("allowed by {by}, {}{covers}", scope_name(scope))))
             }
-            Event::PermissionDenied { request_id, by, reason, user_request, .. } => {
-                let what = if user_request { "not answered" } else { "denied" };
+            Event::PermissionDenied { request_id, by, reason, is_user_request, .. } => {
+                let what = if is_user_request { "not answered" } else { "denied" };
                 (request_id, (false, format!("{what} by {by}: {reason}")))
             }
             Event::PermissionWithdrawn { request_id, reason } => {

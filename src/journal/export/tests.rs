@@ -169,6 +169,7 @@ fn session(text: &str) -> Vec<Event> {
             unpriced_requests: 0,
             turns: 1,
             result: None,
+            error: None,
         },
     ]
 }

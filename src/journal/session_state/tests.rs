@@ -17,6 +17,7 @@ fn ended(reason: &str) -> Event {
         unpriced_requests: 0,
         turns: 1,
         result: None,
+        error: None,
     }
 }
 

@@ -156,6 +156,14 @@ fn question_can_be_answered_in_own_words_or_refused() {
 }
 
 #[test]
+fn default_that_is_no_option_is_taken_by_an_empty_text() {
+    let mut stage = stage(vec![with(&["a", "b"], true, Some("c"))]);
+    assert!(stage.screen(80, 24).contains("❯ t. your own words"), "{}", stage.screen(80, 24));
+    assert!(press(&mut stage, KeyCode::Enter).is_empty());
+    assert_eq!(decision(press(&mut stage, KeyCode::Enter)), answers(&[(&[], None)]));
+}
+
+#[test]
 fn keys_before_the_quiet_period_are_no_answer() {
     let mut stage = TestScreen::with_task();
     let questions = vec![with(&[], false, None)];
@@ -206,6 +214,8 @@ fn plan_is_edited_or_refused_with_words() {
     let expected = HumanDecision::Reply(UserReply::Plan { mode: PermissionMode::Ask, plan });
     assert_eq!(decision(press(&mut stage, KeyCode::Char('y'))), expected);
     let mut stage = planned("1. change all");
+    stage.app.prompts.set_plan("");
+    assert!(press(&mut stage, KeyCode::Char('y')).is_empty(), "an empty plan is not accepted");
     press(&mut stage, KeyCode::Char('n'));
     stage.types("smaller");
     let reason = Some("smaller".to_owned());

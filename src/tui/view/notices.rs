@@ -46,7 +46,7 @@ pub(super) fn of(event: &Event) -> Option<(Role, String)> {
             format!("! {provider}: attempt {attempt} failed ({cause}); retry in {wait}")
         }
         Event::ProviderFailover { .. } => failover_notice(event),
-        Event::PermissionDenied { by, reason, user_request: true, .. }
+        Event::PermissionDenied { by, reason, is_user_request: true, .. }
             if *by != DecisionSource::User =>
         {
             format!("! not answered: {reason}")

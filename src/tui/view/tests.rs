@@ -155,7 +155,7 @@ fn waiting_calls_show_the_reason_without_a_spinner() {
     assert!(screen.contains("· bash touch b · waiting for earlier calls"), "{screen}");
     assert!(!screen.contains("20 s"), "{screen}");
     stage.happens(Event::PermissionDenied {
-        user_request: false,
+        is_user_request: false,
         target: PermissionTarget::default(),
         request_id: QuestionId::new("q1"),
         by: posse_actors::event::DecisionSource::User,

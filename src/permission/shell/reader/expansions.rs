@@ -4,6 +4,9 @@ use super::{Closer, ReaderMode, ShellReader, unknown};
 use crate::shell::outline::{Flaw, Scope};
 use crate::shell::word::{Form, HOME, PWD, ansi_c};
 
+/// Variables that name the folder for temporary files.
+const TEMPORARY: [&str; 3] = ["TMPDIR", "TMP", "TEMP"];
+
 impl ShellReader {
     /// Reads the expansion after a `$` that was taken outside of single quotes. `quoted`: inside
     /// double quotes.
@@ -60,7 +63,7 @@ impl ShellReader {
         let mark = match name {
             "HOME" => HOME,
             "PWD" => PWD,
-            "TMPDIR" | "TMP" | "TEMP" => {
+            name if TEMPORARY.contains(&name) => {
                 self.word().form.add(Form::TEMPORARY);
                 return unknown(self, quoted);
             }
@@ -93,7 +96,7 @@ impl ShellReader {
             // `${HOME:-…}`, `${HOME%/}`.
             self.variable("HOME", quoted);
         } else {
-            if name == "TMPDIR" {
+            if TEMPORARY.contains(&&*name) {
                 self.word().form.add(Form::TEMPORARY);
             }
             unknown(self, quoted);

@@ -1,0 +1,25 @@
+//! Keys with which a user accepts a plan of the model into a permission mode.
+
+use posse_actors::event::PermissionMode;
+
+/// Key and words for the acceptance of a plan into `mode`. `None` for modes that no plan begins.
+pub fn mode_key(mode: PermissionMode) -> Option<(char, &'static str)> {
+    match mode {
+        PermissionMode::Auto => Some(('a', "yes, mode auto")),
+        PermissionMode::Edits => Some(('e', "yes, mode edits")),
+        PermissionMode::Ask => Some(('y', "yes, mode ask")),
+        PermissionMode::Plan | PermissionMode::Locked => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use posse_actors::event::PLAN_MODES;
+
+    use super::*;
+
+    #[test]
+    fn every_mode_that_a_plan_can_begin_has_a_key() {
+        assert!(PLAN_MODES.into_iter().all(|mode| mode_key(mode).is_some()));
+    }
+}
