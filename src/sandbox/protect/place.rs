@@ -367,3 +367,18 @@ pub(crate) fn temporary_name() -> PathBuf {
     let chance = RandomState::new().hash_one(std::process::id());
     PathBuf::from(format!(".posse-{chance:016x}.tmp"))
 }
+
+/// Waits until the clock of the file system of `folder` advances, by a file that is created in the
+/// folder and removed. Returns the new time.
+#[cfg(test)]
+pub(crate) fn next_tick(folder: &Path) -> (i64, i64) {
+    let clock = folder.join(temporary_name());
+    let now = || {
+        std::fs::write(&clock, "").unwrap();
+        Stat::of(&nix::sys::stat::stat(&clock).unwrap()).changed
+    };
+    let before = now();
+    let tick = std::iter::repeat_with(now).find(|now| *now > before).unwrap();
+    std::fs::remove_file(&clock).unwrap();
+    tick
+}

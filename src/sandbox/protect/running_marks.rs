@@ -1,10 +1,11 @@
 //! Marks of commands that run in any session: a file of each session, which is locked while it runs
 //! commands.
 //!
-//! A survey takes what it finds for the user's. What a command of another session may have made must
-//! not be restored later: the check of that session removes it. A session marks its commands before it
-//! surveys, and looks for the marks of others before and after the survey. The file of a process that has
-//! ended stays until another one finds it, so that the second look sees it.
+//! A survey treats all files that it finds as the user's. A file that a command of another session may
+//! have made must not be restored later, because the check of that session may remove it. A session
+//! marks its commands before it surveys, and looks for the marks of others before and after the survey.
+//! The file of a process that has ended stays until another one finds it, so that the second look sees
+//! it.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -63,6 +64,11 @@ impl RunningMarks {
         }
         let Some(own) = &self.own else { return Ok(()) };
         own.file.relock(FlockArg::LockExclusive)?;
+        // The lock is free for a moment while it is converted.
+        if own.file.metadata()?.nlink() == 0 {
+            self.own = Some(self.created()?);
+        }
+        let Some(own) = &self.own else { return Ok(()) };
         futimens(&*own.file, &TimeSpec::UTIME_NOW, &TimeSpec::UTIME_NOW)?;
         self.begun = Some(modified(&own.file.metadata()?));
         Ok(())
@@ -102,8 +108,8 @@ impl RunningMarks {
         since
     }
 
-    /// Time at which the commands of another session began whose mark is at `path`. `None` if they can
-    /// have changed nothing since this one's began. Removes the mark of a process that ended earlier.
+    /// Start time of the commands of the session whose mark is at `path`. `None` if none of them ran
+    /// since [`RunningMarks::begin`]. Removes the mark of a process that ended earlier.
     fn other(&self, path: &Path) -> io::Result<Option<Stamp>> {
         let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
         let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
@@ -139,7 +145,7 @@ impl RunningMarks {
             let path = self.folder.join(format!("{}-{number}", std::process::id()));
             let mut options = OpenOptions::new();
             let file = match options.write(true).create_new(true).mode(0o600).open(&path) {
-                // Of a process that had the same number.
+                // A process with the same number left this file.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 opened => opened?,
             };
@@ -163,6 +169,7 @@ fn modified(about: &fs::Metadata) -> Stamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protect::place::next_tick;
 
     fn marks(folder: &Path, root: &str) -> RunningMarks {
         RunningMarks::new(folder.join("running"), vec![root.into()], vec![root.into()])
@@ -183,7 +190,7 @@ mod tests {
             theirs.end();
             ours.end();
             // It had begun before ours, and has ended, or began after ours.
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            next_tick(folder.path());
             ours.begin().unwrap();
             assert_eq!(ours.others_since(), None, "{root}");
             theirs.begin().unwrap();
@@ -196,6 +203,22 @@ mod tests {
     }
 
     #[test]
+    fn mark_that_was_removed_while_idle_is_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut ours, mut theirs) = (marks(folder.path(), "/w"), marks(folder.path(), "/w"));
+        theirs.begin().unwrap();
+        theirs.end();
+        // As another session does that gets the lock while it is converted.
+        fs::remove_file(&theirs.own.as_ref().unwrap().path).unwrap();
+        theirs.begin().unwrap();
+        ours.begin().unwrap();
+        assert_eq!(ours.others_since(), theirs.begun);
+        theirs.end();
+        theirs.begin().unwrap();
+        assert_eq!(ours.others_since(), theirs.begun);
+    }
+
+    #[test]
     fn marks_of_ended_processes_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let mut theirs = marks(folder.path(), "/elsewhere");
@@ -203,7 +226,7 @@ mod tests {
         drop(theirs);
         let count = || fs::read_dir(folder.path().join("running")).unwrap().count();
         assert_eq!(count(), 1);
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        next_tick(folder.path());
         let mut ours = marks(folder.path(), "/w");
         ours.begin().unwrap();
         assert_eq!((ours.others_since(), count()), (None, 1));
