@@ -321,7 +321,7 @@ impl GuardState {
         }
         let path = self.path(key);
         if before.is_doubtful {
-            // The check of another session may have put it right.
+            // The check of the other session may restore it.
             self.found(&path, ProtectedChange::Changed, ProtectAction::Left);
             return;
         }
@@ -455,8 +455,7 @@ impl GuardState {
                 | Sort::Origin
                 | Sort::Environment
         );
-        // What another session's command made, the check of that session removes.
-        if self.new_worktrees.was_left(before.identity) || is_progress || before.is_doubtful {
+        if self.new_worktrees.was_left(before.identity) || is_progress {
             return;
         }
         // Without its parent there is nothing to protect: the parent was removed or renamed. A
@@ -478,12 +477,19 @@ impl GuardState {
         }
         let path = self.path(key);
         self.restore(&folder, name, state, None, &path);
+        if before.is_doubtful {
+            // The command of another session may have made the item, and the check of that session
+            // removed it.
+            self.found(&path, ProtectedChange::Removed, ProtectAction::Left);
+            return;
+        }
     }
 
     /// Opens the folder in which the removed name was. If the folder was removed, and its name gave
-    /// the removed name its meaning, it is made again.
+    /// the removed name its meaning, it is made again; unless the item is doubtful, which is only
+    /// reported.
     fn parent_of_removed<'a>(
-        &self,
+        &mut self,
         key: &'a ProtectedPath,
         before: &BaselineItem,
     ) -> Result<(OwnedFd, &'a Path), Errno> {
@@ -496,7 +502,12 @@ impl GuardState {
         let parent = key.1.parent().ok_or(Errno::EINVAL)?;
         let (around, folder) = root.open_parent(parent)?;
         let identity = Stat::at(&around, Path::new(""))?.identity;
-        if before.above != Some(identity) || self.lifted.covers(&self.path(key)) {
+        let path = self.path(key);
+        if before.above != Some(identity) || self.lifted.covers(&path) {
+            return Err(Errno::ENOENT);
+        }
+        if before.is_doubtful {
+            self.found(&path, ProtectedChange::Removed, ProtectAction::Left);
             return Err(Errno::ENOENT);
         }
         Ok((place::make_folder(&around, folder, 0o755)?, Path::new(name)))

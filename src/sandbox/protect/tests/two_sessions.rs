@@ -1,6 +1,7 @@
 //! Commands of two sessions in one workspace.
 
 use super::*;
+use crate::protect::place::next_tick;
 
 /// Two sessions in one workspace.
 fn two_sessions() -> (ProtectedWorkspace, Arc<Protection>) {
@@ -14,13 +15,12 @@ fn two_sessions() -> (ProtectedWorkspace, Arc<Protection>) {
     };
     let (first, second) = (session("one"), session("two"));
     world.protection = first;
-    // The clock of file systems is coarse.
-    std::thread::sleep(Duration::from_millis(20));
+    next_tick(&base);
     (world, second)
 }
 
 #[test]
-fn what_a_command_of_another_session_made_is_not_restored() {
+fn file_made_by_a_command_of_another_session_is_not_restored() {
     let (world, second) = two_sessions();
     let theirs = second.survey();
     write(&world.root, "d/evil", "evil");
@@ -35,11 +35,11 @@ fn what_a_command_of_another_session_made_is_not_restored() {
     let paths: Vec<PathBuf> = found.iter().map(|finding| finding.path.clone()).collect();
     assert!(!world.exists(".hg") && !world.exists(".mcp.json"), "{found:?}");
     assert!(!world.read(".git/config").contains("evil"), "{found:?}");
-    // What did not change meanwhile is put right as ever.
+    // An item that did not change while the other command ran is restored.
     assert!(paths.contains(&world.root.join(".vscode/tasks.json")), "{found:?}");
     assert_eq!(world.read(".vscode/tasks.json"), "{}\n");
-    // Without other sessions everything is.
-    std::thread::sleep(Duration::from_millis(20));
+    // Without a running command elsewhere, every item is restored.
+    next_tick(world.root.parent().unwrap());
     let found = world.after(|root| fs::remove_file(root.join(".envrc")).unwrap());
     assert_eq!((found.len(), world.exists(".envrc")), (1, true), "{found:?}");
 }
@@ -71,4 +71,26 @@ fn change_of_what_another_session_may_have_made_is_reported() {
     );
     second.check_after(theirs);
     assert_eq!(world.read(".envrc"), "the user's\n");
+}
+
+#[test]
+fn removal_of_what_another_session_may_have_made_is_reported() {
+    for removed in [".mcp.json", ".cargo"] {
+        let (world, second) = two_sessions();
+        let theirs = second.survey();
+        write(&world.root, ".mcp.json", "of the user or of the other command\n");
+        write(&world.root, ".cargo/config.toml", "of the user or of the other command\n");
+        let ours = world.protection.survey();
+        let path = world.root.join(removed);
+        if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) }.unwrap();
+        let found = world.protection.check_after(ours);
+        assert_eq!(found.len(), 1, "{removed}: {found:?}");
+        assert!(found[0].path.starts_with(&path), "{found:?}");
+        assert_eq!(
+            (&found[0].what, &found[0].action),
+            (&ProtectedChange::Removed, &ProtectAction::Left)
+        );
+        assert!(!world.exists(removed), "{found:?}");
+        second.check_after(theirs);
+    }
 }
