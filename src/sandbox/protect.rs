@@ -128,9 +128,9 @@ struct GuardState {
     running: usize,
     /// Marks of running commands for other sessions. `None`: nothing is marked.
     marks: Option<RunningMarks>,
-    /// Time of the first change that commands of other sessions may have made before the survey. `None`
-    /// if there are none.
-    others_since: Option<Stamp>,
+    /// The last baseline that was made while no command of another session ran. `None` if there was
+    /// none yet.
+    undisturbed: Option<Arc<Baseline>>,
     /// True if several commands ran at the same time since the baseline.
     were_several: bool,
     /// Protection method of a command that was given up without a check. `None` if no check is
@@ -173,6 +173,21 @@ struct Baseline {
     since: Since,
     /// Time after the scan. Everything that the scan found was created before it.
     time: SystemTime,
+}
+
+impl Baseline {
+    /// True if it has the file or folder of `item` at `key`, with the same content. False for a
+    /// repository whose creation time is unknown, because its inode number may be reused.
+    fn has(&self, key: &ProtectedPath, item: &BaselineItem) -> bool {
+        let known = self.items.get(key).filter(|known| known.sort == item.sort);
+        known.is_some_and(|known| {
+            let is_dated = item.sort != Sort::Repository || item.birth.is_some();
+            let states = known.state.as_ref().zip(item.state.as_ref());
+            is_dated
+                && (known.identity, known.birth) == (item.identity, item.birth)
+                && states.is_none_or(|(known, now)| known.is_same(now))
+        })
+    }
 }
 
 /// State of one protected name in a baseline.
@@ -567,13 +582,13 @@ impl Protection {
             inner.untold.extend(found);
         }
         inner.reader.drop_unused();
-        inner.mark_running();
+        let others_since = inner.mark_running();
         let (items, secrets, complete) = inner.scan(self.bounds);
         // Names that appeared while other commands run may be theirs and are not added to the
         // user's.
         let baseline = match inner.baseline.clone().filter(|_| inner.running > 0) {
             Some(baseline) => baseline,
-            None => inner.new_baseline(items, complete, &log),
+            None => inner.new_baseline(items, complete, &log, others_since),
         };
         inner.running += 1;
         inner.were_several |= inner.running > 1;
@@ -758,11 +773,13 @@ impl GuardState {
 
     /// Creates a baseline of the current state of `items` and of the paths to which they refer.
     /// Forgets repositories created by commands, and files left in new work trees, that are gone.
+    /// `others_since`: result of [`GuardState::mark_running`] before the scan.
     fn new_baseline(
         &mut self,
         items: Vec<(usize, ProtectedItem)>,
         is_complete: bool,
         log: &Log,
+        others_since: Option<Stamp>,
     ) -> Arc<Baseline> {
         // The inode number of a removed folder is reused.
         let roots = &self.roots;
@@ -813,17 +830,22 @@ impl GuardState {
         for (_, before) in mounted.into_iter().skip(MOUNTS_MAX) {
             before.is_mounted = false;
         }
-        self.note_doubtful(&mut baseline);
-        Arc::new(baseline)
+        let is_disturbed = self.note_doubtful(&mut baseline, others_since);
+        let baseline = Arc::new(baseline);
+        if !is_disturbed {
+            self.undisturbed = Some(Arc::clone(&baseline));
+        }
+        baseline
     }
 
-    /// Marks for other sessions that a command runs, and looks for theirs.
-    fn mark_running(&mut self) {
-        let Some(marks) = &mut self.marks else { return };
+    /// Marks for other sessions that a command runs. Returns the time of the first change that their
+    /// commands may have made; `None` if none of them run.
+    fn mark_running(&mut self) -> Option<Stamp> {
+        let marks = self.marks.as_mut()?;
         if let Err(error) = marks.begin() {
             tracing::warn!(%error, "the running command is not marked for other sessions");
         }
-        self.others_since = marks.others_since();
+        marks.others_since()
     }
 
     /// Removes the mark, unless a command runs or a check is owed.
@@ -835,18 +857,27 @@ impl GuardState {
         }
     }
 
-    /// Marks the items of `baseline` as doubtful that have changed, or are in a folder that has, since
-    /// commands of other sessions began.
-    fn note_doubtful(&mut self, baseline: &mut Baseline) {
+    /// Marks the items of `baseline` as doubtful that have changed since commands of other sessions
+    /// began, and those in a folder that has, unless they are known from before. `others_since`:
+    /// result of [`GuardState::mark_running`] before the scan. Returns false if there are no such
+    /// commands.
+    fn note_doubtful(&self, baseline: &mut Baseline, others_since: Option<Stamp>) -> bool {
         let again = self.marks.as_ref().and_then(RunningMarks::others_since);
-        let Some(since) = [self.others_since, again].into_iter().flatten().min() else { return };
-        for ((at, path), item) in &mut baseline.items {
-            let root = &self.roots[*at].root;
+        let Some(since) = [others_since, again].into_iter().flatten().min() else { return false };
+        for (key, item) in &mut baseline.items {
+            let root = &self.roots[key.0].root;
             let is_new = |path: &Path| root.stat(path).is_ok_and(|stat| stat.changed >= since);
-            let mut above = path.ancestors().filter(|path| !path.as_os_str().is_empty());
-            item.is_doubtful = above.any(is_new)
-                || item.state.as_ref().is_some_and(|state| state.has_changed_since(since));
+            let is_known = self.undisturbed.as_ref().is_some_and(|known| known.has(key, item));
+            // The time of a folder changes with its entries, as that of a `.git` with each lock of
+            // the index.
+            let is_changed = match &item.state {
+                Some(state) => is_new(&key.1) || state.has_changed_since(since),
+                None => !is_known && is_new(&key.1),
+            };
+            let mut above = key.1.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty());
+            item.is_doubtful = is_changed || (!is_known && above.any(is_new));
         }
+        true
     }
 
     /// Returns the current state of an item, to the extent of its earlier state `before`. `None` if

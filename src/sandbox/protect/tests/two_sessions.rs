@@ -94,3 +94,58 @@ fn removal_of_what_another_session_may_have_made_is_reported() {
         second.check_after(theirs);
     }
 }
+
+#[test]
+fn known_file_that_a_command_of_another_session_changed_and_moved_back_is_not_restored() {
+    let (world, second) = two_sessions();
+    let at = |name: &str| world.root.join(name);
+    write(&world.root, ".cargo/config.toml", "the user's\n");
+    next_tick(world.root.parent().unwrap());
+    assert_eq!(world.after(|_| {}), []);
+    // The file has no protected name at the moment of the check.
+    let theirs = second.survey();
+    fs::rename(at(".cargo"), at("old")).unwrap();
+    fs::write(at("old/config.toml"), "evil").unwrap();
+    second.check_after(theirs);
+    assert_eq!(world.read(".cargo/config.toml"), "the user's\n");
+    next_tick(world.root.parent().unwrap());
+    let theirs = second.survey();
+    fs::rename(at(".cargo"), at("gone")).unwrap();
+    fs::rename(at("old"), at(".cargo")).unwrap();
+    let ours = world.protection.survey();
+    second.check_after(theirs);
+    assert_eq!(world.read(".cargo/config.toml"), "the user's\n");
+    let found = world.protection.check_after(ours);
+    assert_eq!(world.read(".cargo/config.toml"), "the user's\n", "{found:?}");
+}
+
+#[test]
+fn known_git_files_are_restored_although_another_session_changes_their_folder() {
+    let (world, second) = two_sessions();
+    // A survey from before the other command.
+    assert_eq!(world.after(|_| {}), []);
+    next_tick(world.root.parent().unwrap());
+    let theirs = second.survey();
+    write(&world.root, ".git/index.lock", "");
+    fs::remove_file(world.root.join(".git/index.lock")).unwrap();
+    let found = world.after(|root| {
+        write(root, ".git/config", "[alias]\n\tstatus = !evil\n");
+        write(root, ".git/hooks/post-commit", "evil");
+    });
+    assert!(!world.read(".git/config").contains("evil"), "{found:?}");
+    assert!(!world.exists(".git/hooks/post-commit"), "{found:?}");
+    let found = world.after(|root| fs::rename(root.join(".git"), root.join("a/.git")).unwrap());
+    assert!(world.exists(".git") && !world.exists("a/.git"), "{found:?}");
+    // A folder that was moved there has the times of its old place.
+    write(&world.root, "old/config.toml", "of the user or of the other command\n");
+    second.check_after(theirs);
+    assert_eq!(world.after(|_| {}), []);
+    next_tick(world.root.parent().unwrap());
+    let theirs = second.survey();
+    fs::rename(world.root.join("old"), world.root.join(".cargo")).unwrap();
+    let ours = world.protection.survey();
+    second.check_after(theirs);
+    assert!(!world.exists(".cargo/config.toml"));
+    world.protection.check_after(ours);
+    assert!(!world.exists(".cargo/config.toml"));
+}
