@@ -55,6 +55,8 @@ pub(crate) struct Stat {
     pub(crate) links: u64,
     /// Last change of data or metadata: seconds and nanoseconds. Programs cannot set it.
     pub(crate) changed: (i64, i64),
+    /// Last change of data: seconds and nanoseconds. Programs can set it.
+    pub(crate) modified: (i64, i64),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +83,7 @@ impl Stat {
             size: u64::try_from(stat.st_size).unwrap_or(0),
             links: stat.st_nlink as u64,
             changed: (stat.st_ctime as i64, stat.st_ctime_nsec as i64),
+            modified: (stat.st_mtime as i64, stat.st_mtime_nsec as i64),
         }
     }
 

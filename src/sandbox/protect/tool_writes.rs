@@ -100,6 +100,7 @@ impl Writing<'_> {
             size: bytes.len() as u64,
             links: metadata.nlink(),
             changed: (metadata.ctime(), metadata.ctime_nsec()),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
         };
         let room = BYTES_MAX.saturating_sub(self.0.bytes);
         let is_kept = bytes.len() as u64 <= state::FILE_BYTES_MAX && bytes.len() <= room;

@@ -139,7 +139,8 @@ impl FileState {
         };
         let identity = Identity { device: 0, inode: 0 };
         let kind = kind_of_place;
-        FileState::of(Stat { identity, kind, mode, size, links: 1, changed: (0, 0) })
+        let (changed, modified) = ((0, 0), (0, 0));
+        FileState::of(Stat { identity, kind, mode, size, links: 1, changed, modified })
     }
 
     pub(super) fn of(stat: Stat) -> FileState {
@@ -238,8 +239,9 @@ impl LayerReader<'_> {
             self.add_present((&upper, lower.as_ref(), name), path, before, after, is_opaque)?;
         }
         let Some(lower) = lower.filter(|_| is_opaque) else { return Ok(()) };
-        let (hidden, is_whole) = place::list(&lower, ENTRIES_MAX)?;
+        let (mut hidden, is_whole) = place::list(&lower, ENTRIES_MAX)?;
         self.found.is_complete &= is_whole;
+        hidden.sort_by(|one, other| one.name.cmp(&other.name));
         for entry in hidden {
             if entries.binary_search_by(|known| known.name.cmp(&entry.name)).is_err() {
                 let before = Stat::at(&lower, Path::new(&entry.name))?;

@@ -148,7 +148,7 @@ pub(super) struct Applier<'a> {
     layers: Vec<(Root, Root)>,
     /// Absolute paths that commands cannot change.
     fixed: &'a [PathBuf],
-    /// Permissions of added folders, which are set when they are filled.
+    /// Permissions of folders, which are set when their entries are applied.
     folder_modes: Vec<(&'a TrialChange, u32)>,
 }
 
@@ -182,6 +182,7 @@ impl<'a> Applier<'a> {
         // The innermost first: a folder may deny access to those in it.
         for (change, mode) in std::mem::take(&mut self.folder_modes).into_iter().rev() {
             if let Err(reason) = self.set_mode(change, mode) {
+                kept -= 1;
                 refused.push(refuse(change, reason));
             }
         }
@@ -216,7 +217,7 @@ impl<'a> Applier<'a> {
             return Ok(unlinkat(&folder, name, flags)?);
         };
         if change.kind == ChangeKind::Mode {
-            return self.set_mode(change, after.mode);
+            return self.apply_mode(change, after);
         }
         if after.kind == FileKind::Folder {
             let _writable = WritableFolder::new(&folder);
@@ -240,9 +241,32 @@ impl<'a> Applier<'a> {
         }
     }
 
+    /// Sets the permissions of a file. Those of a folder are set when its entries are applied; before
+    /// that, it only gets the rights of its owner that it will have.
+    fn apply_mode(
+        &mut self,
+        change: &'a TrialChange,
+        after: &FileState,
+    ) -> Result<(), RefusalReason> {
+        if after.kind != FileKind::Folder {
+            return self.set_mode(change, after.mode);
+        }
+        let before = change.before.map_or(0, |before| before.mode);
+        let widened = before | (after.mode & 0o700);
+        if widened != before {
+            self.set_mode(change, widened)?;
+        }
+        self.folder_modes.push((change, after.mode));
+        Ok(())
+    }
+
     fn set_mode(&self, change: &TrialChange, mode: u32) -> Result<(), RefusalReason> {
         let (lower, _) = &self.layers[change.layer];
         let (folder, name) = lower.open_parent(&change.path)?;
+        let before = change.before.filter(|before| before.kind == FileKind::Folder);
+        if before.is_some() && !is_as_shown(before.as_ref(), Stat::at(&folder, name)) {
+            return Err(RefusalReason::ChangedSince);
+        }
         Ok(fchmodat(&folder, name, mode_of(mode), FchmodatFlags::NoFollowSymlink)?)
     }
 }
@@ -255,7 +279,7 @@ impl TrialChange {
 }
 
 /// True if a file is as it was when the changes were read. Folders change with their entries, and
-/// the time of a file with several names with each of them.
+/// the time of the last change of a file with several names with each of them.
 fn is_as_shown(shown: Option<&FileState>, now: Result<Stat, Errno>) -> bool {
     match (shown, now) {
         (None, Err(Errno::ENOENT)) => true,
@@ -263,8 +287,8 @@ fn is_as_shown(shown: Option<&FileState>, now: Result<Stat, Errno>) -> bool {
             shown.stat.identity == now.identity && shown.stat.kind == now.kind
         }
         (Some(shown), Ok(now)) => {
-            let is_dated = shown.stat.links > 1 || shown.stat.changed == now.changed;
-            let Stat { identity, kind, mode, size, .. } = shown.stat;
+            let Stat { identity, kind, mode, size, links, changed, modified } = shown.stat;
+            let is_dated = modified == now.modified && (links > 1 || changed == now.changed);
             is_dated && (identity, kind, mode, size) == (now.identity, now.kind, now.mode, now.size)
         }
         _ => false,

@@ -12,6 +12,7 @@ use nix::unistd::mkfifo;
 use super::changes::read;
 use super::keep::Applier;
 use super::*;
+use crate::protect::place::next_tick;
 
 /// A workspace with files, and an upper layer without changes.
 struct Layers {
@@ -32,14 +33,7 @@ impl Layers {
             layers.put("work", file);
         }
         // Until the clock of the file system has advanced, a file counts as changed meanwhile.
-        let clock = layers.path("clock");
-        let now = || {
-            fs::write(&clock, "").unwrap();
-            let found = fs::metadata(&clock).unwrap();
-            (found.ctime(), found.ctime_nsec())
-        };
-        let before = now();
-        let begun = std::iter::repeat_with(now).find(|now| *now > before).unwrap();
+        let begun = next_tick(layers.folder.path());
         Layers { begun, ..layers }
     }
 
@@ -407,4 +401,77 @@ fn trials_of_killed_processes_are_removed() {
     assert!(place.path().join("alive/layers/0/work").exists());
     assert!(!place.path().join("quarantined/layers").exists());
     assert!(place.path().join("quarantined/quarantine").exists());
+}
+
+#[test]
+fn permissions_of_a_folder_are_set_after_its_entries_are_applied() {
+    let test = || {
+        // With capabilities, root can enter every folder.
+        crate::kernel::drop_capabilities().unwrap();
+        keep_permissions_of_folders();
+    };
+    std::thread::spawn(test).join().unwrap();
+}
+
+fn keep_permissions_of_folders() {
+    let layers = Layers::new(&["shut/f", "read-only/f", "opened/f"]);
+    for folder in ["shut", "read-only", "opened"] {
+        layers.write("upper", &format!("{folder}/f"), "by the command");
+    }
+    let set = |layer: &str, folder: &str, mode: u32| {
+        let path = layers.path(layer).join(folder);
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    };
+    set("upper", "shut", 0o000);
+    set("upper", "read-only", 0o555);
+    set("work", "opened", 0o555);
+    set("upper", "opened", 0o755);
+    let changes = layers.read();
+    assert_eq!(layers.keep(&changes, &[]), BTreeMap::new());
+    for (folder, mode) in [("shut", 0o000), ("read-only", 0o555), ("opened", 0o755)] {
+        let path = layers.path("work").join(folder);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, mode, "{folder}");
+        set("work", folder, 0o755);
+        set("upper", folder, 0o755);
+        assert_eq!(fs::read_to_string(path.join("f")).unwrap(), "by the command");
+    }
+}
+
+#[test]
+fn folder_whose_permissions_cannot_be_set_at_the_end_counts_as_refused() {
+    let layers = Layers::new(&["d/"]);
+    layers.put("upper", "d/");
+    fs::set_permissions(layers.path("upper/d"), Permissions::from_mode(0o700)).unwrap();
+    let mut changes = layers.read();
+    // As if another program removed the folder meanwhile.
+    let removal =
+        TrialChange { kind: ChangeKind::Deleted, after: None, ..changes.changes[0].clone() };
+    changes.changes.push(removal);
+    let refused = layers.keep(&changes, &[]);
+    assert_eq!(refused.keys().collect::<Vec<_>>(), ["d"]);
+}
+
+#[test]
+fn edit_of_the_same_size_in_a_file_with_several_names_stays() {
+    let layers = Layers::new(&["one"]);
+    fs::hard_link(layers.path("work/one"), layers.path("work/two")).unwrap();
+    next_tick(layers.folder.path());
+    let layers = Layers { begun: next_tick(layers.folder.path()), ..layers };
+    layers.write("upper", "one", "by the command");
+    let changes = layers.read();
+    next_tick(layers.folder.path());
+    fs::write(layers.path("work/two"), "two").unwrap();
+    let refused = layers.keep(&changes, &[]);
+    assert_eq!(refused["one"], RefusalReason::ChangedSince);
+    assert_eq!(fs::read_to_string(layers.path("work/one")).unwrap(), "two");
+}
+
+#[test]
+fn deletions_below_a_hidden_folder_are_in_the_order_of_names() {
+    let names: Vec<String> = (0..40).map(|number| format!("d/{number:02}")).collect();
+    let layers = Layers::new(&names.iter().rev().map(String::as_str).collect::<Vec<_>>());
+    layers.put("upper", "d/");
+    layers.mark("d", "user.overlay.opaque", b"y");
+    let deleted: Vec<String> = names.iter().map(|name| format!("Deleted {name}")).collect();
+    assert_eq!(layers.listed(), deleted);
 }
