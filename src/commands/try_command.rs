@@ -23,7 +23,7 @@ use crate::journal::StateDir;
 use crate::known_secrets::secrets;
 use crate::sandbox::{
     self, Captured, ChangeKind, Directory, KeptTrial, ProcessOutcome, RunError, Sandbox, Spawn,
-    TriedCommand, finding_lines, remove_abandoned_trials,
+    TriedCommand, finding_lines, remove_abandoned_trials, tracked_lines,
 };
 use crate::start_mode::no_checkpoints;
 use crate::tools::trial_diff;
@@ -134,11 +134,13 @@ impl<'a> TryCommand<'a> {
         let output = self.masked(printable_lines(&output_text(&tried.outcome)));
         let diff = self.masked(trial_diff::text(&tried, &self.context.cwd));
         let changes = changes_json(&tried, &self.context.cwd);
-        let outcome = tried.outcome.clone();
+        let outcome = &tried.outcome;
+        let hidden = tracked_lines(&outcome.tracked_secrets);
         if !self.args.json {
             let counts = trial_diff::counts(&tried.changes.changes);
-            let ended = exit_text(&outcome);
-            print(&format!("{output}{diff}{ended}; {counts}\n"));
+            let mut lines = hidden.clone();
+            lines.push(format!("{}; {counts}\n", exit_text(outcome)));
+            print(&format!("{output}{diff}{}", lines.join("\n")));
         }
         let keeps = tokio::select! {
             keeps = self.keeps(&tried, succeeded) => keeps,
@@ -149,8 +151,8 @@ impl<'a> TryCommand<'a> {
         if self.args.json {
             let kept = kept.as_ref().map(KeptChanges::json);
             let value = json!({
-                "exitCode": exit_code(&outcome), "output": output, "changes": changes,
-                "diff": diff, "kept": kept,
+                "exitCode": exit_code(outcome), "output": output, "changes": changes,
+                "diff": diff, "hidden": hidden, "kept": kept,
             });
             print(&format!("{value}\n"));
         } else {

@@ -133,6 +133,9 @@ pub(crate) struct Guard {
     temporary: Arc<SessionTemporary>,
     /// Receiver of the findings if the guard is dropped. `None`: the next check reports them.
     pub(crate) late: Option<LateFindings>,
+    /// True for a command in a trial. It cannot change the workspace, so changes there are made by
+    /// others and there is no check.
+    pub(crate) is_of_trial: bool,
 }
 
 impl Sandbox {
@@ -208,7 +211,8 @@ impl Sandbox {
             survey.tracked.clear();
         }
         let temporary = Arc::clone(temporary);
-        Ok(Some(Guard { protection, survey: Some(survey), temporary, late: None }))
+        let survey = Some(survey);
+        Ok(Some(Guard { protection, survey, temporary, late: None, is_of_trial: false }))
     }
 
     /// Limits the number of folders that one scan visits below one root to `folders`. A number
@@ -350,6 +354,10 @@ impl Guard {
     /// of the command must be gone. Empty also if the check failed, which is logged.
     pub(crate) async fn check_effects(mut self) -> Vec<Finding> {
         let Some(survey) = self.survey.take() else { return Vec::new() };
+        if self.is_of_trial {
+            self.protection.take_back(survey);
+            return Vec::new();
+        }
         let protection = Arc::clone(&self.protection);
         let checker = Arc::clone(&self.protection);
         let found = run_scan(&checker, move || protection.check_after(survey)).await;
@@ -362,8 +370,14 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // Dropping the survey makes a check due.
-        let Some(held) = self.survey.take().map(|survey| survey.held) else { return };
+        let Some(survey) = self.survey.take() else { return };
+        if self.is_of_trial {
+            self.protection.take_back(survey);
+            return;
+        }
+        let held = survey.held;
+        // Makes a check due.
+        drop(survey);
         let protection = Arc::clone(&self.protection);
         let temporary = Arc::clone(&self.temporary);
         let late = self.late.take();

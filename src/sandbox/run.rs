@@ -163,6 +163,7 @@ impl Sandbox {
         let mut guard = self.guard(&mut plan, place, besides).await?;
         if let Some(guard) = &mut guard {
             guard.late.clone_from(&late);
+            guard.is_of_trial = is_trial;
         }
         let tracked_secrets = guard.as_mut().map(Guard::take_tracked).unwrap_or_default();
         let shape = HelperShape::of(&plan);

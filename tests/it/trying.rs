@@ -102,6 +102,31 @@ fn assert_nothing_is_left(machine: &Machine) {
     }
 }
 
+/// First path below the folders of the projects that ends with `ending`.
+fn find(machine: &Machine, ending: &Path) -> Option<PathBuf> {
+    let mut folders = vec![machine.path("posse/state/projects")];
+    while let Some(folder) = folders.pop() {
+        let entries = fs::read_dir(folder).into_iter().flatten();
+        for entry in entries.map(|entry| entry.unwrap().path()) {
+            if entry.ends_with(ending) {
+                return Some(entry);
+            }
+            folders.push(entry);
+        }
+    }
+    None
+}
+
+/// Waits until the command of a trial has changed `file`.
+fn wait_for_layer(machine: &Machine, file: &str) {
+    let changed = Path::new("layers/0/upper").join(file);
+    let started = Instant::now();
+    while find(machine, &changed).is_none() {
+        assert!(started.elapsed() < Duration::from_secs(30), "the command does not run");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn dropped_trial_leaves_every_byte_of_the_workspace() {
     let machine = machine();
@@ -178,7 +203,7 @@ fn kept_trial_is_in_the_workspace_and_can_be_undone() {
 }
 
 #[test]
-fn what_names_do_not_tell_is_checked_when_it_is_kept() {
+fn control_files_without_a_protected_name_are_checked_after_keeping() {
     let machine = machine();
     let command = "mkdir -p x/objects x/refs x/hooks; echo 'ref: refs/heads/m' > x/HEAD; \
                    echo '#!/bin/sh' > x/hooks/post-receive; \
@@ -338,26 +363,7 @@ fn interrupted_trial_leaves_nothing() {
     let before = digest(&machine.path("work"));
     let command = machine.command(&["try", "--", "echo x > a; exec sleep 600"]);
     let mut running = RunningPosse::start(command);
-    let layers = || {
-        let projects = machine.path("posse/state/projects");
-        let mut folders = vec![projects];
-        while let Some(folder) = folders.pop() {
-            for entry in
-                fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path())
-            {
-                if entry.ends_with("layers/0/upper/a") {
-                    return true;
-                }
-                folders.push(entry);
-            }
-        }
-        false
-    };
-    let started = Instant::now();
-    while !layers() {
-        assert!(started.elapsed() < Duration::from_secs(30), "the command does not run");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_for_layer(&machine, "a");
     running.signal(Signal::SIGINT);
     assert_eq!(running.wait().code(), Some(130));
     assert_eq!(digest(&machine.path("work")), before);
@@ -384,4 +390,39 @@ fn added_workspace_folders_are_views_as_well() {
         (fs::read_to_string(other.join("g")).unwrap(), machine.read("h")),
         ("x\n".into(), "y\n".into())
     );
+}
+
+#[test]
+fn control_file_that_another_program_creates_during_a_trial_stays() {
+    let machine = machine();
+    machine.write("flag", "wait\n");
+    for ending in ["true", "exec sleep 600"] {
+        let line = format!("echo x > a; until grep -q go flag; do sleep 0.01; done; {ending}");
+        let mut running = RunningPosse::start(machine.command(&["try", "--", &line]));
+        wait_for_layer(&machine, "a");
+        machine.write(".envrc", "of the user\n");
+        // In place: the view shows the content of a file that the command did not change.
+        machine.write("flag", "go\n");
+        if ending != "true" {
+            running.signal(Signal::SIGINT);
+        }
+        running.wait();
+        assert_eq!(machine.read(".envrc"), "of the user\n", "{ending}");
+        assert_nothing_is_left(&machine);
+        fs::remove_file(machine.work(".envrc")).unwrap();
+        machine.write("flag", "wait\n");
+    }
+}
+
+#[test]
+fn tracked_secrets_that_the_command_does_not_see_are_named() {
+    let machine = machine();
+    git(&machine, &["add", "-f", ".env"]);
+    git(&machine, &["commit", "-qm", "second"]);
+    machine.write(".env", "KEY=changed\n");
+    let ended = machine.posse(&["try", "--", "true"]);
+    ended.assert_code(0);
+    assert!(ended.stdout.contains("SBX011") && ended.stdout.contains("/.env"), "{}", ended.stdout);
+    let (_, value) = tried(&machine, &["--", "true"]);
+    assert!(value["hidden"][0].as_str().unwrap().contains("/.env"), "{value}");
 }

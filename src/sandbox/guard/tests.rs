@@ -22,6 +22,7 @@ async fn findings_about_a_cancelled_command_are_reported_at_once() {
         protection: Arc::clone(&protection),
         temporary,
         late: Some(LateFindings::new(move |found| heard.lock().unwrap().extend(found))),
+        is_of_trial: false,
     };
     fs::write(work.join(".envrc"), "curl x").unwrap();
     drop(guard);
