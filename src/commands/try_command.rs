@@ -14,7 +14,7 @@ use posse_base::{terminal, threads};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use crate::checkpoint::{NewCheckpoint, Store};
+use crate::checkpoint::NewCheckpoint;
 use crate::cli::TryArgs;
 use crate::commands::{can_confirm, checkpoint_store, print, runtime};
 use crate::config::Environment;
@@ -122,9 +122,12 @@ impl<'a> TryCommand<'a> {
         let spawn = Spawn { stop: Some(stopped), ..self.spawn() };
         let mut trial = pin!(self.sandbox.try_command(spawn, &self.folder.0, None, |_| {}));
         let tried = tokio::select! {
-            tried = &mut trial => tried.map_err(|error| refused(&error))?,
+            tried = &mut trial => tried.map_err(|error| {
+                let fix = "`posse doctor` shows if commands can be tried on this machine";
+                failure("the trial failed", &error).fix(fix)
+            })?,
             _ = tokio::signal::ctrl_c() => {
-                // The command has ended if nobody receives it. Waits for the end of its processes.
+                // Sending fails only if the command has ended.
                 stop.send(()).ok();
                 drop(trial.await);
                 return Ok(Exit::Interrupt);
@@ -146,7 +149,7 @@ impl<'a> TryCommand<'a> {
             keeps = self.keeps(&tried, succeeded) => keeps,
             _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupt),
         };
-        let kept = if keeps { Some(self.keep(&tried).await?) } else { None };
+        let mut kept = if keeps { Some(self.keep(&tried).await?) } else { None };
         let is_whole = kept.as_ref().is_none_or(KeptChanges::is_whole);
         if self.args.json {
             let kept = kept.as_ref().map(KeptChanges::json);
@@ -157,6 +160,9 @@ impl<'a> TryCommand<'a> {
             print(&format!("{value}\n"));
         } else {
             print(&kept.as_ref().map_or("Dropped.\n".to_owned(), KeptChanges::text));
+        }
+        if let Some(failure) = kept.as_mut().and_then(|kept| kept.unfinished.take()) {
+            return Err(failure);
         }
         Ok(if succeeded && is_whole { Exit::Done } else { Exit::Failed })
     }
@@ -207,29 +213,30 @@ impl<'a> TryCommand<'a> {
         let cwd = self.context.cwd.clone();
         if tried.changes.changes.is_empty() {
             let kept = KeptTrial { kept: 0, refused: Vec::new(), findings: Vec::new() };
-            return Ok(KeptChanges { kept, cwd, checkpoint: Ok(None) });
+            return Ok(KeptChanges { kept, cwd, checkpoint: Ok(None), unfinished: None });
         }
         let settings = &self.context.loaded.settings.checkpoints;
         let folder = checkpoint_store::folder(&cwd, &self.context.dirs);
         let failed = |error| checkpoint_store::failure(&error, &folder);
-        let store = match no_checkpoints(&self.context.loaded.settings) {
-            Some(reason) => Err(reason),
-            None => Ok(checkpoint_store::store(&folder, self.workspace.clone(), settings)?),
-        };
         let title = format!("try {}", self.line);
         let new = NewCheckpoint { session: "", invocation: "", title: &title };
-        let take = |store: &Store| store.take(new, &|_, _| {}).map_err(failed);
-        let taken = store.as_ref().map(take).map_err(Clone::clone);
-        let taken = match taken {
-            Ok(taken) => Ok(taken?.id),
-            Err(reason) => Err(reason),
+        let checkpoint = if let Some(reason) = no_checkpoints(&self.context.loaded.settings) {
+            Err(reason)
+        } else {
+            let store = checkpoint_store::store(&folder, self.workspace.clone(), settings)?;
+            let id = store.take(new, &|_, _| {}).map_err(failed)?.id;
+            Ok((store, id))
         };
-        let kept = self.sandbox.keep_trial(tried).await.map_err(|error| refused(&error));
+        let kept = self.sandbox.keep_trial(tried).await;
         // Also after a failure: a part may have been kept.
-        if let (Ok(store), Ok(id)) = (&store, &taken) {
-            store.finish(*id).map_err(failed)?;
-        }
-        Ok(KeptChanges { kept: kept?, cwd, checkpoint: taken.map(Some) })
+        let finished =
+            checkpoint.as_ref().map_or(Ok(()), |(store, id)| store.finish(*id).map(drop));
+        let unfinished = finished.err().map(failed);
+        let kept = kept.map_err(|error| {
+            let failure = failure("the changes cannot be kept", &error);
+            failure.fix("check the workspace, then try the command again")
+        })?;
+        Ok(KeptChanges { kept, cwd, checkpoint: checkpoint.map(|(_, id)| Some(id)), unfinished })
     }
 }
 
@@ -255,6 +262,8 @@ struct KeptChanges {
     cwd: PathBuf,
     /// Number of the checkpoint, `None` if nothing was to be kept; or the reason for having none.
     checkpoint: Result<Option<u64>, String>,
+    /// Failure to store the state after the changes in the checkpoint.
+    unfinished: Option<Failure>,
 }
 
 impl KeptChanges {
@@ -363,11 +372,11 @@ fn exit_text(outcome: &ProcessOutcome) -> String {
     }
 }
 
-fn refused(error: &RunError) -> Failure {
-    let what = match error {
+/// The failure `what` with the reason `error`.
+fn failure(what: &str, error: &RunError) -> Failure {
+    let reason = match error {
         RunError::NotPrepared { reason } => printable(reason),
         error => error.to_string(),
     };
-    let failure = Failure::new(ErrorCode::TrialFailed, Exit::Sandbox, "the trial failed");
-    failure.because(what).fix("`posse doctor` shows if commands can be tried on this machine")
+    Failure::new(ErrorCode::TrialFailed, Exit::Sandbox, what).because(reason)
 }

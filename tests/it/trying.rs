@@ -426,3 +426,36 @@ fn tracked_secrets_that_the_command_does_not_see_are_named() {
     let (_, value) = tried(&machine, &["--", "true"]);
     assert!(value["hidden"][0].as_str().unwrap().contains("/.env"), "{value}");
 }
+
+#[test]
+fn kept_changes_are_shown_although_the_checkpoint_cannot_be_finished() {
+    let machine = machine();
+    let keep = ["try", "--keep", "--", "echo new >> a"];
+    machine.posse(&keep).assert_code(0);
+    // Now the store has all files, so a checkpoint writes nothing to it before the next change.
+    let refs = find(&machine, Path::new("refs/checkpoints")).unwrap();
+    fs::remove_dir_all(&refs).unwrap();
+    fs::write(&refs, "").unwrap();
+    let ended = machine.posse(&keep);
+    ended.assert_code(1);
+    let kept = "Kept 1 of 1 changes. Checkpoint 2: `posse undo`";
+    assert!(ended.stdout.contains(kept), "{}\n{}", ended.stdout, ended.stderr);
+    assert!(ended.stderr.contains("git cannot store the checkpoint"), "{}", ended.stderr);
+    assert_eq!(machine.read("a"), "a\nnew\nnew\n");
+}
+
+#[test]
+fn changes_that_cannot_be_kept_have_a_failure_of_their_own() {
+    let machine = machine();
+    let name = "d".repeat(200);
+    let command = format!("for i in $(seq 50); do mkdir {name}; cd {name}; done");
+    let ended = machine.posse(&["try", "--keep", "--", &command]);
+    ended.assert_code(7);
+    for said in ["SBX004]: the changes cannot be kept", "the trial has more changes than are read"]
+    {
+        assert!(ended.stderr.contains(said), "{}", ended.stderr);
+    }
+    assert!(!ended.stderr.contains("doctor"), "{}", ended.stderr);
+    assert!(!machine.work(&name).exists());
+    assert_nothing_is_left(&machine);
+}

@@ -102,8 +102,7 @@ impl Sandbox {
     pub async fn keep_trial(&self, tried: &TriedCommand) -> Result<KeptTrial, RunError> {
         let TriedCommand { changes, trial, .. } = tried;
         if !changes.is_complete {
-            let reason = "the trial has more changes than are read, so nothing is kept".to_owned();
-            return Err(RunError::NotPrepared { reason });
+            return Err(failed("the trial has more changes than are read"));
         }
         if changes.changes.is_empty() {
             return Ok(KeptTrial { kept: 0, refused: Vec::new(), findings: Vec::new() });
@@ -139,7 +138,7 @@ impl Sandbox {
 }
 
 fn failed(why: &str) -> RunError {
-    RunError::NotPrepared { reason: format!("the trial cannot be kept: {why}") }
+    RunError::NotPrepared { reason: why.to_owned() }
 }
 
 /// Applies the changes of one trial.
