@@ -134,7 +134,8 @@ impl<'a> TryCommand<'a> {
             }
         };
         let succeeded = tried.outcome.exit == sandbox::Exit::Code(0);
-        let output = self.masked(printable_lines(&output_text(&tried.outcome)));
+        // The sandbox has redacted it.
+        let output = printable_lines(&output_text(&tried.outcome));
         let diff = self.masked(trial_diff::text(&tried, &self.context.cwd));
         let changes = changes_json(&tried, &self.context.cwd);
         let outcome = &tried.outcome;
@@ -182,7 +183,8 @@ impl<'a> TryCommand<'a> {
             },
             timeout: TIMEOUT,
             scratch: self.folder.0.join("tmp"),
-            spill: self.folder.0.join("layers/output.txt"),
+            // The trial sets it.
+            spill: PathBuf::new(),
             output_bytes_max: OUTPUT_BYTES_MAX,
             spill_bytes_max: SPILL_BYTES_MAX,
             dialogue: None,

@@ -72,8 +72,8 @@ struct TrialLayer {
 
 impl Sandbox {
     /// Runs `spawn` in a trial, as [`Sandbox::run_judged`] does: its changes of writable roots are
-    /// collected in the folder `layers` in `folder`, which is created and must not contain one, and
-    /// it has no network. Fails with
+    /// collected in the folder `layers` in `folder`, which is created and must not contain one, it
+    /// has no network, and its output spills to a file that is removed with the trial. Fails with
     /// [`RunError::NotPrepared`] and the reason if this machine or the place of the workspace does
     /// not allow a trial ([`obstacle`]).
     pub async fn try_command(
@@ -86,6 +86,7 @@ impl Sandbox {
         let start_error = |source| RunError::Start { source };
         let spawn = Spawn {
             confinement: Confinement { network: NetworkAccess::Denied, ..spawn.confinement },
+            spill: folder.join(LAYERS).join("output.txt"),
             ..spawn
         };
         let mut trial = Trial::begin(folder, &spawn).map_err(start_error)?;
