@@ -6,7 +6,6 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use nix::libc;
@@ -37,16 +36,7 @@ pub(crate) fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
         flags | libc::AT_RECURSIVE.cast_unsigned() | libc::AT_SYMLINK_NOFOLLOW.cast_unsigned();
     // SAFETY: the path is terminated and outlives the call, the rest are numbers.
     let tree = unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) };
-    let tree = RawFd::try_from(checked(tree)?).map_err(io::Error::other)?;
-    // SAFETY: the kernel has just opened it for us.
-    Ok(unsafe { OwnedFd::from_raw_fd(tree) })
-}
-
-/// Opens the folder at `path` as a layer of an overlay. A link at `path` is not followed.
-pub(crate) fn open_folder(path: &Path) -> io::Result<OwnedFd> {
-    let mut options = std::fs::File::options();
-    let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-    Ok(options.read(true).custom_flags(flags).open(path)?.into())
+    owned(tree)
 }
 
 /// Returns a detached overlay mount: changes of `lower` go to `upper`; `work` is an empty folder
@@ -163,43 +153,6 @@ pub(crate) fn remove_attribute(path: &Path, name: &CStr) -> io::Result<()> {
     // SAFETY: both strings are terminated and outlive the call.
     let removed = unsafe { libc::lremovexattr(path.as_ptr(), name.as_ptr()) };
     checked(removed.into()).map(drop)
-}
-
-/// Effect of [`rename`] on an existing file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Existing {
-    /// It is an error.
-    Refused,
-    /// It is replaced.
-    Replaced,
-    /// Both files change places; without one, that is an error. Some file systems cannot do it.
-    Exchanged,
-}
-
-/// Renames `from` in one folder to `to` in another.
-pub(crate) fn rename(
-    (from_folder, from): (BorrowedFd<'_>, &Path),
-    (to_folder, to): (BorrowedFd<'_>, &Path),
-    existing: Existing,
-) -> io::Result<()> {
-    let (from, to) = (path_bytes(from)?, path_bytes(to)?);
-    let flags = match existing {
-        Existing::Refused => libc::RENAME_NOREPLACE,
-        Existing::Replaced => 0,
-        Existing::Exchanged => libc::RENAME_EXCHANGE,
-    };
-    // SAFETY: both paths are terminated and outlive the call, the rest are numbers.
-    let renamed = unsafe {
-        libc::syscall(
-            libc::SYS_renameat2,
-            from_folder.as_raw_fd(),
-            from.as_ptr(),
-            to_folder.as_raw_fd(),
-            to.as_ptr(),
-            flags,
-        )
-    };
-    checked(renamed).map(drop)
 }
 
 /// Attaches `tree`, a detached mount, over `path`.

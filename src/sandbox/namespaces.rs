@@ -11,8 +11,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::{OFlag, open};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::stat::Mode;
 use nix::unistd::{getegid, geteuid};
 
 use crate::plan::{Overlay, Plan, Replacement};
@@ -284,9 +286,10 @@ impl WritableMounts {
 }
 
 /// Returns the detached mount of an overlay. Its layers are given by descriptors, so nothing in
-/// their paths is taken for an option.
+/// their paths is taken for an option. Links at their paths are not followed.
 fn overlay_mount(overlay: &Overlay) -> io::Result<OwnedFd> {
-    let open = |path: &Path| kernel::open_folder(path);
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let open = |path: &Path| open(path, flags, Mode::empty());
     let layers = [open(&overlay.root)?, open(&overlay.upper)?, open(&overlay.work)?];
     let [lower, upper, work] = &layers;
     kernel::overlay(lower.as_fd(), upper.as_fd(), work.as_fd())

@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat};
+use nix::fcntl::{OFlag, RenameFlags, openat, renameat2};
 use nix::sys::stat::{FchmodatFlags, Mode, fchmodat, mkdirat};
 use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 use posse_base::threads;
 
 use crate::guard::Exemptions;
-use crate::kernel::{self, Existing};
+use crate::kernel;
 use crate::protect::Finding;
 use crate::protect::place::{self, FILE, Root, Stat, WritableFolder, mode_of};
 use crate::run::CommandPlace;
@@ -232,10 +232,10 @@ impl<'a> Applier<'a> {
         if after.stat.links > 1 {
             return copy((&from, &folder, name), after, replaces);
         }
-        match move_file((&from, &folder, name), after, replaces) {
-            Err(error) if error.raw_os_error() == Some(Errno::EXDEV as i32) => {
-                copy((&from, &folder, name), after, replaces)
-            }
+        clean_file(&from, name, after)?;
+        let _writable = (WritableFolder::new(&from), WritableFolder::new(&folder));
+        match move_into((&from, name), (&folder, name), replaces) {
+            Err(Errno::EXDEV) => copy((&from, &folder, name), after, replaces),
             moved => Ok(moved?),
         }
     }
@@ -294,24 +294,19 @@ fn is_as_shown(shown: Option<&FileState>, now: Result<Stat, Errno>) -> bool {
     }
 }
 
-/// Moves a file or link of the upper layer to the workspace, without the marks of the overlay and
-/// the special permission bits.
-fn move_file(
-    (from, to, name): (&OwnedFd, &OwnedFd, &Path),
-    after: &FileState,
-    replaces: bool,
-) -> io::Result<()> {
-    if after.kind == FileKind::File {
-        let path = path_in(from, name);
-        for mark in kernel::attributes(&path, MARKS)? {
-            kernel::remove_attribute(&path, &mark)?;
-        }
-        if after.stat.mode != after.mode {
-            fchmodat(from, name, mode_of(after.mode), FchmodatFlags::NoFollowSymlink)?;
-        }
+/// Removes the marks of the overlay and the special permission bits from a file of the upper layer.
+fn clean_file(from: &OwnedFd, name: &Path, after: &FileState) -> io::Result<()> {
+    if after.kind != FileKind::File {
+        return Ok(());
     }
-    let _writable = (WritableFolder::new(from), WritableFolder::new(to));
-    move_into((from, name), (to, name), replaces)
+    let path = path_in(from, name);
+    for mark in kernel::attributes(&path, MARKS)? {
+        kernel::remove_attribute(&path, &mark)?;
+    }
+    if after.stat.mode != after.mode {
+        fchmodat(from, name, mode_of(after.mode), FchmodatFlags::NoFollowSymlink)?;
+    }
+    Ok(())
 }
 
 /// Renames a file of the trial to its name in the workspace. A file that it replaces takes its
@@ -320,15 +315,14 @@ fn move_into(
     (from, name): (&OwnedFd, &Path),
     (to, new): (&OwnedFd, &Path),
     replaces: bool,
-) -> io::Result<()> {
-    let rename = |how| kernel::rename((from.as_fd(), name), (to.as_fd(), new), how);
+) -> Result<(), Errno> {
+    let rename = |flags| renameat2(from, name, to, new, flags);
     if !replaces {
-        return rename(Existing::Refused);
+        return rename(RenameFlags::RENAME_NOREPLACE);
     }
-    match rename(Existing::Exchanged) {
-        Err(error) if error.raw_os_error() == Some(Errno::EINVAL as i32) => {
-            rename(Existing::Replaced)
-        }
+    match rename(RenameFlags::RENAME_EXCHANGE) {
+        // Some file systems cannot do it.
+        Err(Errno::EINVAL) => rename(RenameFlags::empty()),
         renamed => renamed,
     }
 }
