@@ -13,7 +13,6 @@ workspace is cached. Exits with 1 if a bound is missed. POSSE_BENCH_DIR: folder 
 import hashlib
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -54,7 +53,20 @@ def digest(work):
 def main():
     posse = os.path.abspath(sys.argv[1])
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 7
-    base = tempfile.mkdtemp(prefix="posse-trial-", dir=os.environ.get("POSSE_BENCH_DIR"))
+    folder = os.environ.get("POSSE_BENCH_DIR")
+    with tempfile.TemporaryDirectory(prefix="posse-trial-", dir=folder) as base:
+        plain, start, until_shown, kept = measure(posse, rounds, base)
+    median = statistics.median
+    shown_ms, kept_ms = median(until_shown) - median(plain), median(kept)
+    print(f"command itself    {median(plain):7.1f} ms")
+    print(f"shown, above it   {shown_ms:7.1f} ms  (at most {SHOWN_MAX})")
+    print(f"  of which start  {median(start):7.1f} ms")
+    print(f"kept              {kept_ms:7.1f} ms  (at most {KEPT_MAX})")
+    sys.exit(int(shown_ms > SHOWN_MAX or kept_ms > KEPT_MAX))
+
+
+def measure(posse, rounds, base):
+    """Times in milliseconds of each round, with a tree in the folder `base`."""
     work, home = f"{base}/work", f"{base}/home"
     os.makedirs(f"{home}/config")
     tree(work)
@@ -95,14 +107,7 @@ def main():
         plain.append(timed(["bash", "-c", COMMAND])[0])
         reset(work)
         os.sync()
-    shutil.rmtree(base)
-    median = statistics.median
-    shown_ms, kept_ms = median(until_shown) - median(plain), median(kept)
-    print(f"command itself    {median(plain):7.1f} ms")
-    print(f"shown, above it   {shown_ms:7.1f} ms  (at most {SHOWN_MAX})")
-    print(f"  of which start  {median(start):7.1f} ms")
-    print(f"kept              {kept_ms:7.1f} ms  (at most {KEPT_MAX})")
-    sys.exit(int(shown_ms > SHOWN_MAX or kept_ms > KEPT_MAX))
+    return plain, start, until_shown, kept
 
 
 if __name__ == "__main__":
