@@ -198,9 +198,7 @@ impl Trial {
         });
         (done, report)
     }
-}
 
-impl Trial {
     /// Makes the check about `posse try`: tries a command whose changes are collected where those of
     /// real ones are, and looks for an obstacle in the working directory.
     async fn tried(&self, sandbox: &Sandbox, examined: &Examined<'_>) -> Check {
@@ -210,12 +208,10 @@ impl Trial {
             Check::new(AREA, name, Status::Fact, detail)
         };
         let Ok(dirs) = examined.dirs else { return no("there is no state directory".to_owned()) };
-        let existing = dirs.state.ancestors().find(|folder| folder.is_dir());
-        let place = existing.and_then(|folder| {
-            tempfile::Builder::new().prefix(".posse-doctor-").tempdir_in(folder).ok()
-        });
-        let Some(place) = place else {
-            return no(format!("{} is not writable", dirs.state.display()));
+        let mut existing = dirs.state.ancestors().filter(|folder| folder.is_dir());
+        let folder = existing.next().unwrap_or(Path::new("/"));
+        let Ok(place) = tempfile::Builder::new().prefix(".posse-doctor-").tempdir_in(folder) else {
+            return no(format!("{} is not writable", folder.display()));
         };
         if let Some(reason) = obstacle(examined.cwd, place.path()) {
             return no(reason);
