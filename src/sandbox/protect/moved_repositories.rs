@@ -181,14 +181,14 @@ impl GuardState {
         for root in temporary.iter().filter_map(|path| Root::open(path).ok()) {
             let mut level = vec![PathBuf::new()];
             while let Some(path) = level.pop() {
-                let Ok(folder) = open_readable(&root, &path) else { continue };
+                let Ok(folder) = root.open_readable(&path) else { continue };
                 let Ok((listed, _)) = place::list(&folder, left) else { continue };
                 left -= listed.len();
                 for entry in listed.into_iter().filter(|entry| entry.kind == PlaceKind::Folder) {
                     let name = PathBuf::from(entry.name);
                     let like = wanted.iter().find(|which| which.0.inode == entry.inode).copied();
                     if let Some(which) = like
-                        && open_readable(&root, &path.join(&name)).is_ok()
+                        && root.open_readable(&path.join(&name)).is_ok()
                         && is_at(&folder, &name, which)
                         && let Ok(folder) = folder.try_clone()
                     {
@@ -201,18 +201,6 @@ impl GuardState {
             }
         }
         found
-    }
-}
-
-/// Opens a folder of a temporary folder. A command must not hide a repository by permissions, so one
-/// that cannot be read is made readable.
-fn open_readable(root: &Root, path: &Path) -> Result<OwnedFd, Errno> {
-    match root.open_folder(path) {
-        Err(Errno::EACCES) => {
-            root.make_readable(path)?;
-            root.open_folder(path)
-        }
-        opened => opened,
     }
 }
 

@@ -124,6 +124,18 @@ impl Root {
         open_beneath(&folder, &piece)
     }
 
+    /// Opens the folder at `relative`, also if its owner cannot read it: a command must not hide a
+    /// folder by permissions. One that cannot be read is made readable.
+    pub(crate) fn open_readable(&self, relative: &Path) -> Result<OwnedFd, Errno> {
+        match self.open_folder(relative) {
+            Err(Errno::EACCES) => {
+                self.make_readable(relative)?;
+                self.open_folder(relative)
+            }
+            opened => opened,
+        }
+    }
+
     /// Lets the user list and enter the folder at `relative`, the folders above it and the root.
     /// Fails if another user owns one of them that does not allow it.
     pub(crate) fn make_readable(&self, relative: &Path) -> Result<(), Errno> {

@@ -214,7 +214,7 @@ impl LayerReader<'_> {
     }
 
     fn read_folder(&mut self, folder: &Merged) -> io::Result<()> {
-        let upper = self.open_upper(&folder.path)?;
+        let upper = self.upper.open_readable(&folder.path)?;
         let is_opaque = folder.is_opaque || is_opaque(&upper)?;
         let lower = folder.has_lower.then(|| self.lower.open_folder(&folder.path)).transpose()?;
         let (mut entries, is_whole) = place::list(&upper, ENTRIES_MAX)?;
@@ -249,17 +249,6 @@ impl LayerReader<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Opens a folder of the upper layer, also if the command took the permission away.
-    fn open_upper(&self, path: &Path) -> Result<OwnedFd, Errno> {
-        match self.upper.open_folder(path) {
-            Err(Errno::EACCES) => {
-                self.upper.make_readable(path)?;
-                self.upper.open_folder(path)
-            }
-            opened => opened,
-        }
     }
 
     /// Adds the change of an entry of the upper layer that is not a whiteout.
