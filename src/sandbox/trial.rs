@@ -198,8 +198,8 @@ fn lock(folder: &Path) -> Option<Flock<File>> {
     Flock::lock(file, FlockArg::LockExclusiveNonblock).ok()
 }
 
-/// Removes what killed processes left of their trials. `folder` contains the folders of trials, each
-/// with the temporary folder `tmp` of its command.
+/// Removes the folders of trials whose processes were killed. `folder` contains the folders of
+/// trials, each with the temporary folder `tmp` of its command.
 pub fn remove_abandoned_trials(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let place = entry.path();
@@ -219,7 +219,7 @@ fn path_in(folder: &OwnedFd, name: &Path) -> PathBuf {
     Path::new(&format!("/proc/self/fd/{}", folder.as_raw_fd())).join(name)
 }
 
-/// Opens the working directory of the check after a trial is kept.
+/// Returns the working directory of the check after a trial is kept.
 fn root_directory(layers: &[TrialLayer]) -> Result<Directory, RunError> {
     let root = layers.first().ok_or(RunError::NoDirectory)?;
     Ok(Directory::Path(root.root.clone()))

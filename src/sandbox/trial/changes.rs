@@ -81,11 +81,11 @@ pub struct TrialChange {
 pub enum ChangeKind {
     /// The file did not exist.
     Added,
-    /// Content or kind of the file is another.
+    /// Content or kind of the file differs.
     Changed,
     /// The file no longer exists.
     Deleted,
-    /// Only the permissions are others.
+    /// Only the permissions differ.
     Mode,
 }
 

@@ -3,7 +3,8 @@
 //! Everything is found by descriptors below the root, without following a link. A change is refused
 //! if the workspace or the upper layer is not as it was when the changes were read, if the file is
 //! protected or hidden, or if it is neither a file, a folder nor a link. Around it, protected files
-//! are guarded as around a command, so what the names do not tell is found by the check afterwards.
+//! are guarded as around a command. The check afterwards finds control files that their names do not
+//! show.
 
 use std::fs::File;
 use std::io;
