@@ -14,6 +14,7 @@ use nix::sys::stat::fstat;
 use posse_actors::event::SandboxTier;
 use posse_actors::ports::{Confinement, NetworkAccess};
 use posse_base::or_pending;
+use posse_base::secrets::key_patterns::KeyMask;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::Receiver;
@@ -38,7 +39,6 @@ use crate::temporary::{SessionTemporary, TemporaryUse};
 use crate::trial::Trial;
 use crate::wire::{CommandExit, CommandStreams, HelperLine, HelperRequest};
 use crate::{AtTimeout, Directory, Exit, ProcessOutcome, RunError, Sandbox, Spawn, Update};
-use posse_base::secrets::key_patterns::KeyMask;
 
 /// Maximum time from sending the request until the enforcement report.
 const PREPARATION_MAX: Duration = Duration::from_secs(10);

@@ -17,6 +17,7 @@ use crate::protect::exemptions::Lifted;
 use crate::protect::git_files::{has_known_options, has_only_comments, unsafe_index};
 use crate::protect::gitconfig;
 use crate::protect::harmless;
+use crate::protect::linked_worktrees::POINTER_BYTES_MAX;
 use crate::protect::new_worktrees;
 use crate::protect::place::{self, FOLDER, Identity, PlaceKind, Stat};
 use crate::protect::references;
@@ -476,13 +477,13 @@ impl GuardState {
             return;
         }
         let path = self.path(key);
-        self.restore(&folder, name, state, None, &path);
         if before.is_doubtful {
             // The command of another session may have made the item, and the check of that session
             // removed it.
             self.found(&path, ProtectedChange::Removed, ProtectAction::Left);
             return;
         }
+        self.restore(&folder, name, state, None, &path);
     }
 
     /// Opens the folder in which the removed name was. If the folder was removed, and its name gave
@@ -759,7 +760,7 @@ impl GuardState {
     /// links on the way decide where a `..` leads.
     fn pointer_path(&self, key: &ProtectedPath) -> Option<PathBuf> {
         let (folder, name) = self.roots[key.0].root.open_parent(&key.1).ok()?;
-        let bytes = place::read(&folder, name, 4096).ok()??;
+        let bytes = place::read(&folder, name, POINTER_BYTES_MAX).ok()??;
         let is_pointer =
             key.1.file_name().is_some_and(|name| protected::is_dot_git(name.as_bytes()));
         let target = references::pointer_text(&bytes, is_pointer)?;

@@ -468,9 +468,7 @@ impl Protection {
         let found = examine(&inner.roots, path);
         found.is_some_and(|(stat, _)| inner.committed.is_as_committed(path, &stat))
     }
-}
 
-impl Protection {
     /// True if commands see the registry settings of the file at `path` without its credentials, as
     /// of the last survey.
     pub(crate) fn shows_registry(&self, path: &Path) -> bool {

@@ -30,8 +30,7 @@ pub fn finding_lines(findings: &[Finding]) -> Vec<String> {
     let is_left = |finding: &&Finding| {
         matches!(finding.action, ProtectAction::Left | ProtectAction::Failed(_))
     };
-    let (left, handled): (Vec<&Finding>, Vec<&Finding>) = findings.iter().partition(is_left);
-    let mut left = left;
+    let (mut left, handled): (Vec<&Finding>, Vec<&Finding>) = findings.iter().partition(is_left);
     left.sort_by_key(|finding| urgency(finding));
     let (shown, rest) = left.split_at(left.len().min(LEFT_MAX));
     let mut lines: Vec<String> = shown.iter().map(|finding| left_line(finding)).collect();

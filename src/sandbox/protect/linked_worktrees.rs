@@ -12,8 +12,8 @@ use crate::protect::place::{self, Root};
 use crate::protect::state::State;
 use crate::protect::{BaselineItem, GuardState, ProtectedPath, references};
 
-/// Maximum length of a `gitdir` or `.git` file in bytes.
-const POINTER_BYTES_MAX: u64 = 4096;
+/// Maximum length of a `gitdir`, `commondir` or `.git` file in bytes.
+pub(super) const POINTER_BYTES_MAX: u64 = 4096;
 
 impl GuardState {
     /// True if the change of the `gitdir` at `key` from `before` to `current` is that of a worktree

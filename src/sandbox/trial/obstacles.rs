@@ -32,16 +32,12 @@ pub fn obstacle(root: &Path, folder: &Path) -> Option<String> {
     }
     let parent = folder.ancestors().find(|folder| folder.is_dir())?;
     let state = parent.display();
-    match magic(parent) {
-        Some(OVERLAY) => {
-            return Some(format!("the state directory {state} is on an overlay itself"));
-        }
-        _ => {
-            if let Some(network) = network_of(parent) {
-                let what = format!("the state directory {state} is on a network file system");
-                return Some(format!("{what} ({network})"));
-            }
-        }
+    if magic(parent) == Some(OVERLAY) {
+        return Some(format!("the state directory {state} is on an overlay itself"));
+    }
+    if let Some(network) = network_of(parent) {
+        let what = format!("the state directory {state} is on a network file system");
+        return Some(format!("{what} ({network})"));
     }
     let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
     let inside = mount_inside(root, &mounts)?;
