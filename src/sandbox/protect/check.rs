@@ -13,7 +13,9 @@ use nix::fcntl::openat;
 use nix::sys::stat::Mode;
 use posse_base::protected;
 
+use crate::protect::baseline::{Baseline, BaselineItem, is_covered};
 use crate::protect::exemptions::Lifted;
+use crate::protect::finding::{Finding, ProtectAction, ProtectedChange, add_findings, failed};
 use crate::protect::git_files::{has_known_options, has_only_comments, unsafe_index};
 use crate::protect::gitconfig;
 use crate::protect::harmless;
@@ -25,10 +27,7 @@ use crate::protect::scan::ScanBounds;
 use crate::protect::sort::{ProtectedItem, Sort};
 use crate::protect::state::{self, State};
 use crate::protect::tool_writes::Log;
-use crate::protect::{
-    Baseline, BaselineItem, Finding, GuardState, ProtectAction, ProtectedChange, ProtectedPath,
-    ProtectionMethod, Watched, failed, is_covered,
-};
+use crate::protect::{GuardState, ProtectedPath, ProtectionMethod, Watched};
 
 /// Maximum number of rounds of a check. A round follows if the previous one changed something,
 /// because processes may still be running. The first one is repeated with enlarged scan limits if
@@ -42,10 +41,6 @@ const MOVES_MAX: usize = 64;
 /// Maximum number of entries of a hooks folder that are examined. With more entries, the repository
 /// counts as one with hooks.
 const HOOKS_MAX: usize = 100;
-
-/// Number of findings from which a check no longer reports those that it handled. It still handles
-/// them, and reports those that are left in place.
-const FINDINGS_MAX: usize = 200;
 
 impl GuardState {
     /// Compares the protected names with the baseline, and handles the differences in at most
@@ -856,25 +851,6 @@ fn has_same_role(old: &Path, new: &Path, sort: Sort) -> bool {
             is_same_name
                 && is_inside(old) == is_inside(new)
                 && (1..=2).all(|up| is_dot_git(old, up) == is_dot_git(new, up))
-        }
-    }
-}
-
-/// Adds `found` to `findings`, without duplicates. Of those that were handled, only as long as there
-/// are fewer than [`FINDINGS_MAX`].
-fn add_findings(findings: &mut Vec<Finding>, found: Vec<Finding>) {
-    let stays = |finding: &Finding| {
-        matches!(finding.action, ProtectAction::Left | ProtectAction::Failed(_))
-    };
-    let (stays, handled): (Vec<_>, Vec<_>) = found.into_iter().partition(stays);
-    for finding in stays {
-        if !findings.contains(&finding) {
-            findings.push(finding);
-        }
-    }
-    for finding in handled {
-        if findings.len() < FINDINGS_MAX && !findings.contains(&finding) {
-            findings.push(finding);
         }
     }
 }

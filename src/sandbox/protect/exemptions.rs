@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::protect::MOUNTS_MAX;
+use crate::protect::baseline::MOUNTS_MAX;
 
 /// Maximum depth to which a protected folder is split around an exempt path.
 const DEPTH_MAX: usize = 16;

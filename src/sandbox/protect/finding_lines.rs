@@ -8,7 +8,7 @@ use posse_base::count;
 use posse_base::failure::printable;
 use posse_base::protected::{self, Class};
 
-use super::{Finding, ProtectAction, ProtectedChange};
+use crate::protect::finding::{Finding, ProtectAction, ProtectedChange};
 
 /// Maximum number of files left in place that are reported one by one. The others are counted by
 /// folder.

@@ -6,6 +6,8 @@ use std::path::Path;
 use nix::errno::Errno;
 use posse_base::protected;
 
+use crate::protect::baseline::{Baseline, BaselineItem};
+use crate::protect::finding::{ProtectAction, ProtectedChange, failed};
 use crate::protect::gitconfig;
 use crate::protect::index::{self, IndexPaths};
 use crate::protect::packed_refs::{self, is_replacement};
@@ -13,10 +15,7 @@ use crate::protect::place::{self, Stat};
 use crate::protect::references;
 use crate::protect::sort::Sort;
 use crate::protect::state::State;
-use crate::protect::{
-    Baseline, BaselineItem, GuardState, ProtectAction, ProtectedChange, ProtectedPath, failed,
-    git_folder, steps,
-};
+use crate::protect::{GuardState, ProtectedPath, git_folder, steps};
 
 impl GuardState {
     /// Gives a file with several hard links an inode of its own, because git writes some files in

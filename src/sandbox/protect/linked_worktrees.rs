@@ -8,9 +8,10 @@ use std::sync::PoisonError;
 
 use posse_base::protected;
 
+use crate::protect::baseline::BaselineItem;
 use crate::protect::place::{self, Root};
 use crate::protect::state::State;
-use crate::protect::{BaselineItem, GuardState, ProtectedPath, references};
+use crate::protect::{GuardState, ProtectedPath, references};
 
 /// Maximum length of a `gitdir`, `commondir` or `.git` file in bytes.
 pub(super) const POINTER_BYTES_MAX: u64 = 4096;

@@ -16,12 +16,11 @@ use nix::fcntl::openat;
 use nix::sys::stat::Mode;
 use posse_base::protected;
 
+use crate::protect::baseline::{Baseline, BaselineItem};
+use crate::protect::finding::{Finding, ProtectAction, ProtectedChange, failed};
 use crate::protect::place::{self, FOLDER, Identity, PlaceKind, Root, Stat};
 use crate::protect::sort::Sort;
-use crate::protect::{
-    Baseline, BaselineItem, Finding, GuardState, ProtectAction, ProtectedChange, ProtectedPath,
-    failed,
-};
+use crate::protect::{GuardState, ProtectedPath};
 
 /// Maximum number of entries that are read in temporary folders to find moved repositories.
 const ENTRIES_MAX: usize = 200_000;

@@ -9,10 +9,11 @@ use std::time::SystemTime;
 
 use posse_base::protected;
 
+use crate::protect::baseline::{Baseline, BaselineItem};
 use crate::protect::place::{self, Identity, Root, Stat};
 use crate::protect::scan::SETTLED;
 use crate::protect::sort::Sort;
-use crate::protect::{Baseline, BaselineItem, GuardState, ProtectedPath, Watched};
+use crate::protect::{GuardState, ProtectedPath, Watched};
 
 /// Work trees that commands of the session created, and the protected files left in them.
 #[derive(Debug, Default)]

@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use posse_base::protected::{self, Class};
 
+use crate::protect::baseline::Baseline;
 use crate::protect::references::{self, GitRepository};
 use crate::protect::sort::{ProtectedItem, Sort};
 use crate::protect::state::State;
-use crate::protect::{Baseline, GuardState, ProtectedPath};
+use crate::protect::{GuardState, ProtectedPath};
 
 /// Maximum number of times that targets of links are searched for further links.
 pub(super) const LINK_ROUNDS_MAX: usize = 4;

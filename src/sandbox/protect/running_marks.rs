@@ -20,6 +20,9 @@ use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::sys::stat::futimens;
 use nix::sys::time::TimeSpec;
 
+use crate::protect::GuardState;
+use crate::protect::baseline::Baseline;
+
 /// Maximum size of a mark in bytes, which is the length of the roots in it.
 const BYTES_MAX: u64 = 64 << 10;
 
@@ -159,6 +162,54 @@ impl RunningMarks {
             file.write_all(&text)?;
             return Ok(MarkFile { file, path });
         }
+    }
+}
+
+impl GuardState {
+    /// Marks for other sessions that a command runs. Returns the time of the first change that their
+    /// commands may have made; `None` if none of them run.
+    pub(super) fn mark_running(&mut self) -> Option<Stamp> {
+        let marks = self.marks.as_mut()?;
+        if let Err(error) = marks.begin() {
+            tracing::warn!(%error, "the running command is not marked for other sessions");
+        }
+        marks.others_since()
+    }
+
+    /// Removes the mark, unless a command runs or a check is owed.
+    pub(super) fn unmark_running(&mut self) {
+        if self.baseline.is_none()
+            && let Some(marks) = &mut self.marks
+        {
+            marks.end();
+        }
+    }
+
+    /// Marks the items of `baseline` as doubtful that have changed since commands of other sessions
+    /// began, and those in a folder that has, unless they are known from before. `others_since`:
+    /// result of [`GuardState::mark_running`] before the scan. Returns false if there are no such
+    /// commands.
+    pub(super) fn note_doubtful(
+        &self,
+        baseline: &mut Baseline,
+        others_since: Option<Stamp>,
+    ) -> bool {
+        let again = self.marks.as_ref().and_then(RunningMarks::others_since);
+        let Some(since) = [others_since, again].into_iter().flatten().min() else { return false };
+        for (key, item) in &mut baseline.items {
+            let root = &self.roots[key.0].root;
+            let is_new = |path: &Path| root.stat(path).is_ok_and(|stat| stat.changed >= since);
+            let is_known = self.undisturbed.as_ref().is_some_and(|known| known.has(key, item));
+            // The time of a folder changes with its entries, as that of a `.git` with each lock of
+            // the index.
+            let is_changed = match &item.state {
+                Some(state) => is_new(&key.1) || state.has_changed_since(since),
+                None => !is_known && is_new(&key.1),
+            };
+            let mut above = key.1.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty());
+            item.is_doubtful = is_changed || (!is_known && above.any(is_new));
+        }
+        true
     }
 }
 

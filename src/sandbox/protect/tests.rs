@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use super::baseline::MOUNTS_MAX;
 use super::place::Root;
 use super::scan::Scan;
 use super::*;

@@ -14,10 +14,11 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use posse_base::protected::{self, Class};
 
+use crate::protect::baseline::{Baseline, BaselineItem, depends_on_parent};
 use crate::protect::place::{Identity, PlaceKind, Stat};
 use crate::protect::sort::{ProtectedItem, Sort};
 use crate::protect::state::{self, State};
-use crate::protect::{Baseline, BaselineItem, GuardState, ProtectedPath, depends_on_parent};
+use crate::protect::{GuardState, ProtectedPath};
 
 /// Maximum number of bytes of paths and contents in the registry. A content that does not fit is
 /// not stored; the paths of protected files are recorded even beyond it.

@@ -1,6 +1,7 @@
-//! Root folder of commands, with its scanner. A folder that a command made unreadable is made
-//! readable again, so that no protected name is hidden in it.
+//! Root folders of commands, each with its scanner, and scans of all of them. A folder that a command
+//! made unreadable is made readable again, so that no protected name is hidden in it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,9 +12,15 @@ use nix::unistd::{AccessFlags, access, geteuid};
 use crate::protect::known_secrets::nearest_accessible;
 use crate::protect::place::Root;
 use crate::protect::scan::{Scan, ScanBounds, ScanResult};
+use crate::protect::sort::ProtectedItem;
+use crate::protect::{GuardState, ProtectedPath};
 
 /// Maximum depth of unreadable folders in each other. Below it the scan is incomplete.
 const UNREADABLE_DEPTH_MAX: usize = 32;
+
+/// Maximum number of times that roots are scanned again because links in another root lead there.
+/// After the last one, the scans count as incomplete.
+const CROSS_ROUNDS_MAX: usize = 3;
 
 /// Time of the last change of a folder, in seconds and nanoseconds. `None` if it is unknown, because
 /// a folder above cannot be entered.
@@ -87,5 +94,58 @@ impl Watched {
             .unreadable()
             .iter()
             .map(|path| (Arc::clone(path), self.root.stat(path).ok().map(|stat| stat.changed)))
+    }
+}
+
+impl GuardState {
+    /// Scans every root. Returns the protected names within reach of commands, the secrets in all
+    /// roots, and true if all scans were complete.
+    pub(super) fn scan(
+        &mut self,
+        bounds: ScanBounds,
+    ) -> (Vec<(usize, ProtectedItem)>, Vec<ProtectedPath>, bool) {
+        let (mut items, mut secrets, mut complete) = (Vec::new(), Vec::new(), true);
+        for (at, found) in self.scan_roots(|_, watched| Some(watched.run_scan(bounds))) {
+            complete &= found.is_complete;
+            if !self.roots[at].is_out_of_reach {
+                items.extend(found.items.into_iter().map(|item| (at, item)));
+            }
+            secrets.extend(found.secrets.into_iter().map(|path| (at, path)));
+        }
+        (items, secrets, complete)
+    }
+
+    /// Scans the roots by `run`, which gets their indexes and returns `None` for those that are left
+    /// out, and scans those again to whose folders links in another root lead which were not known
+    /// before. Returns the results with the indexes of the roots.
+    pub(super) fn scan_roots(
+        &mut self,
+        mut run: impl FnMut(usize, &mut Watched) -> Option<ScanResult>,
+    ) -> Vec<(usize, ScanResult)> {
+        let mut results: BTreeMap<usize, ScanResult> = BTreeMap::new();
+        let mut due = vec![true; self.roots.len()];
+        for round in 0..=CROSS_ROUNDS_MAX {
+            for (at, watched) in self.roots.iter_mut().enumerate().filter(|(at, _)| due[*at]) {
+                let Some(mut found) = run(at, watched) else { continue };
+                if round == CROSS_ROUNDS_MAX {
+                    found.is_complete = false;
+                    watched.is_complete = false;
+                }
+                results.insert(at, found);
+            }
+            let targets = self.roots.iter().flat_map(|watched| watched.scan.targets_elsewhere());
+            let targets: BTreeSet<PathBuf> = targets.cloned().collect();
+            due.fill(false);
+            for (at, watched) in self.roots.iter_mut().enumerate() {
+                let below = targets.iter().filter_map(|path| {
+                    path.strip_prefix(&watched.root.path).ok().map(Arc::<Path>::from)
+                });
+                due[at] = watched.scan.set_targets_from_elsewhere(below.collect());
+            }
+            if !due.contains(&true) {
+                break;
+            }
+        }
+        results.into_iter().collect()
     }
 }
