@@ -2,32 +2,25 @@
 //! them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::ffi::OsStr;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nix::errno::Errno;
-use nix::fcntl::openat;
-use nix::sys::stat::Mode;
 use posse_base::protected;
 
 use crate::protect::baseline::{Baseline, BaselineItem, is_covered};
 use crate::protect::exemptions::Lifted;
-use crate::protect::finding::{Finding, ProtectAction, ProtectedChange, add_findings, failed};
-use crate::protect::git_files::{has_known_options, has_only_comments, unsafe_index};
+use crate::protect::finding::{Finding, ProtectAction, ProtectedChange, add_findings};
+use crate::protect::git_files::has_head;
 use crate::protect::gitconfig;
 use crate::protect::harmless;
-use crate::protect::linked_worktrees::POINTER_BYTES_MAX;
 use crate::protect::new_worktrees;
-use crate::protect::place::{self, FOLDER, Identity, PlaceKind, Stat};
-use crate::protect::references;
+use crate::protect::place::{Identity, Stat};
 use crate::protect::scan::ScanBounds;
 use crate::protect::sort::{ProtectedItem, Sort};
-use crate::protect::state::{self, State};
+use crate::protect::state::State;
 use crate::protect::tool_writes::Log;
-use crate::protect::{GuardState, ProtectedPath, ProtectionMethod, Watched};
+use crate::protect::{GuardState, ProtectedPath, ProtectionMethod};
 
 /// Maximum number of rounds of a check. A round follows if the previous one changed something,
 /// because processes may still be running. The first one is repeated with enlarged scan limits if
@@ -37,10 +30,6 @@ const ROUNDS_MAX: usize = 8;
 /// Maximum number of times that a check moves repositories back and scans again. A moved repository
 /// may contain others, whose places are known only after the scan.
 const MOVES_MAX: usize = 64;
-
-/// Maximum number of entries of a hooks folder that are examined. With more entries, the repository
-/// counts as one with hooks.
-const HOOKS_MAX: usize = 100;
 
 impl GuardState {
     /// Compares the protected names with the baseline, and handles the differences in at most
@@ -354,90 +343,6 @@ impl GuardState {
             || (harmless::is_judged(&name_of(key)) && self.is_harmless_text(key))
     }
 
-    /// Restores the state `old` of `name` and reports it as `path`. The command's version `new`
-    /// goes to the quarantine; `None` if the command removed it. Folders are restored entry by
-    /// entry. Does nothing if `path` is exempt.
-    fn restore(
-        &mut self,
-        folder: &OwnedFd,
-        name: &Path,
-        old: &State,
-        new: Option<&State>,
-        path: &Path,
-    ) {
-        if self.lifted.covers(path) {
-            return;
-        }
-        if let (State::Folder { entries: old, .. }, Some(State::Folder { entries: new, .. })) =
-            (old, new)
-            && let Ok(opened) = place::make_folder(folder, name, 0o700)
-        {
-            self.restore_entries(&opened, old, new, path);
-            return;
-        }
-        if old.is_folder() && new.is_some_and(State::is_folder) && !old.is_stored() {
-            // The copy lacks parts, and must not replace the folder.
-            self.found(path, ProtectedChange::Changed, ProtectAction::Left);
-            return;
-        }
-        let taken = match new {
-            Some(_) => match self.quarantine.take(folder, name) {
-                Ok(to) => Some(to),
-                Err(Errno::ENOENT) => None,
-                Err(errno) => {
-                    self.found(path, ProtectedChange::Changed, failed(errno));
-                    return;
-                }
-            },
-            None => None,
-        };
-        let what = if new.is_some() { ProtectedChange::Changed } else { ProtectedChange::Removed };
-        let action = match state::restore(folder, name, old) {
-            Ok(()) => ProtectAction::Restored(taken),
-            Err(Errno::EFBIG) => {
-                let replaced =
-                    if taken.is_some() { "; what replaced it was moved aside" } else { "" };
-                let why = format!("not all of it was kept, because it was too large{replaced}");
-                ProtectAction::Failed(why)
-            }
-            Err(errno) => failed(errno),
-        };
-        self.found(path, what, action);
-    }
-
-    fn restore_entries(
-        &mut self,
-        folder: &OwnedFd,
-        old: &BTreeMap<PathBuf, State>,
-        new: &BTreeMap<PathBuf, State>,
-        path: &Path,
-    ) {
-        for (name, current) in new {
-            match old.get(name) {
-                Some(old) if old.is_same(current) => {}
-                Some(old) => {
-                    self.restore(folder, name, old, Some(current), &path.join(name));
-                }
-                None => {
-                    let path = path.join(name);
-                    if self.lifted.reaches_into(&path)
-                        && let State::Folder { entries, .. } = current
-                        && let Ok(opened) = openat(folder, name, FOLDER, Mode::empty())
-                    {
-                        self.restore_entries(&opened, &BTreeMap::new(), entries, &path);
-                    } else {
-                        self.move_aside(folder, name, &path, ProtectedChange::Created);
-                    }
-                }
-            }
-        }
-        for (name, state) in old {
-            if !new.contains_key(name) {
-                self.restore(folder, name, state, None, &path.join(name));
-            }
-        }
-    }
-
     fn removed(&mut self, key: &ProtectedPath, before: &BaselineItem) {
         let Some(state) = &before.state else { return };
         let is_progress = matches!(
@@ -479,34 +384,6 @@ impl GuardState {
             return;
         }
         self.restore(&folder, name, state, None, &path);
-    }
-
-    /// Opens the folder in which the removed name was. If the folder was removed, and its name gave
-    /// the removed name its meaning, it is made again; unless the item is doubtful, which is only
-    /// reported.
-    fn parent_of_removed<'a>(
-        &mut self,
-        key: &'a ProtectedPath,
-        before: &BaselineItem,
-    ) -> Result<(OwnedFd, &'a Path), Errno> {
-        let root = &self.roots[key.0].root;
-        let opened = root.open_parent(&key.1);
-        if opened.is_ok() || !matches!(before.sort, Sort::Name(_)) || before.above.is_none() {
-            return opened;
-        }
-        let name = key.1.file_name().ok_or(Errno::EINVAL)?;
-        let parent = key.1.parent().ok_or(Errno::EINVAL)?;
-        let (around, folder) = root.open_parent(parent)?;
-        let identity = Stat::at(&around, Path::new(""))?.identity;
-        let path = self.path(key);
-        if before.above != Some(identity) || self.lifted.covers(&path) {
-            return Err(Errno::ENOENT);
-        }
-        if before.is_doubtful {
-            self.found(&path, ProtectedChange::Removed, ProtectAction::Left);
-            return Err(Errno::ENOENT);
-        }
-        Ok((place::make_folder(&around, folder, 0o755)?, Path::new(name)))
     }
 
     fn created(&mut self, key: &ProtectedPath, current: &BaselineItem) {
@@ -554,266 +431,6 @@ impl GuardState {
         self.found(&self.path(key), what, ProtectAction::Left);
     }
 
-    /// Removes everything from the git file or folder at `key` that may run programs: hooks,
-    /// settings, rebase steps, and references to other repositories. Moves it to the quarantine as
-    /// a whole if it cannot be cleaned. Does nothing if it is exempt.
-    fn clean(&mut self, key: &ProtectedPath, current: &BaselineItem) {
-        let path = self.path(key);
-        if self.lifted.covers(&path) {
-            return;
-        }
-        let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return };
-        if self.clean_state_of_git(key, current, &folder, name) {
-            return;
-        }
-        match (current.sort, &current.state) {
-            (Sort::Hooks | Sort::Remotes, Some(State::Folder { entries, .. })) => {
-                let Ok(opened) = self.roots[key.0].root.open_folder(&key.1) else { return };
-                for (hook, state) in entries {
-                    // git ignores hooks with this suffix.
-                    let is_sample = current.sort == Sort::Hooks
-                        && hook.extension().is_some_and(|ending| ending == "sample");
-                    if !is_sample || state.is_folder() {
-                        self.move_aside(&opened, hook, &path.join(hook), ProtectedChange::Created);
-                    }
-                }
-            }
-            // In a repository of the user it could send what is pushed elsewhere.
-            (Sort::Settings, Some(State::File { copy: Some(bytes), .. }))
-                if name_of(key) == b"config.worktree"
-                    && !self.is_born(current.parent)
-                    && !gitconfig::is_of_sparse_checkout(bytes) =>
-            {
-                self.move_aside(&folder, name, &path, ProtectedChange::Created);
-            }
-            (Sort::Settings, Some(State::File { copy: Some(bytes), .. })) => {
-                let depth = key.1.components().count().saturating_sub(1);
-                let Some(cleaned) = gitconfig::clean(bytes, depth) else {
-                    self.move_aside(&folder, name, &path, ProtectedChange::Settings(Vec::new()));
-                    return;
-                };
-                if !cleaned.removed.is_empty() {
-                    let change = ProtectedChange::Settings(cleaned.removed);
-                    self.rewrite(&folder, name, &path, (bytes, &cleaned.text), change);
-                }
-            }
-            (Sort::Common, _) if self.is_of_linked_worktree(key) => {}
-            (Sort::Pointer, _) if self.points_to_protected(key, Sort::Pointer) => {}
-            (Sort::WorktreePath, _) if self.leads_to_worktree(key) => {}
-            (Sort::Common | Sort::Pointer | Sort::WorktreePath, _) => {
-                self.move_aside(&folder, name, &path, ProtectedChange::LeadsOutside);
-            }
-            _ => self.move_aside(&folder, name, &path, ProtectedChange::Created),
-        }
-    }
-
-    /// Cleans a file or folder that git changes in the course of its operations. False if it is of
-    /// another kind. First gives a file of git an inode of its own.
-    fn clean_state_of_git(
-        &mut self,
-        key: &ProtectedPath,
-        current: &BaselineItem,
-        folder: &OwnedFd,
-        name: &Path,
-    ) -> bool {
-        let path = self.path(key);
-        if let Some(State::File { stat, .. }) = &current.state
-            && stat.links > 1
-            && !matches!(current.sort, Sort::Foreign | Sort::Volatile)
-        {
-            self.separate(folder, name, &path, stat);
-        }
-        match (current.sort, &current.state) {
-            (Sort::Foreign, _) if self.may_be_of_the_user(key) => {}
-            (Sort::Volatile, _) if name_of(key) == b"replace" && self.is_in_born(key) => {}
-            (Sort::Exclude, Some(State::File { copy: Some(bytes), .. }))
-                if has_only_comments(bytes) => {}
-            (Sort::Exclude, Some(State::File { .. })) if self.is_in_born(key) => {
-                self.found(&path, ProtectedChange::Excludes, ProtectAction::Left);
-            }
-            (Sort::Interrupted, _) if !self.is_born(current.parent) => self.left_unfinished(&path),
-            (Sort::Interrupted, _) => {}
-            (Sort::Origin, _) => self.check_origin(key, current),
-            (Sort::PackedRefs, Some(State::File { .. })) if self.is_in_born(key) => {}
-            (Sort::PackedRefs, Some(State::File { copy, .. })) => {
-                self.check_packed_refs(key, folder, name, copy.as_deref());
-            }
-            (Sort::Strategy, Some(State::File { copy: Some(bytes), .. }))
-                if has_known_options(&name_of(key), bytes) => {}
-            (Sort::Index, Some(State::File { .. })) => {
-                if let Some(change) = unsafe_index(folder, name, &path) {
-                    self.move_aside(folder, name, &path, change);
-                }
-            }
-            (Sort::Todo, Some(State::File { copy: Some(bytes), .. })) => {
-                self.check_steps(key, current, (folder, name), bytes);
-            }
-            _ => return false,
-        }
-        true
-    }
-
-    /// True if a folder above `key` is a repository that a command of this session created.
-    pub(super) fn is_in_born(&self, key: &ProtectedPath) -> bool {
-        let scan = &self.roots[key.0].scan;
-        key.1.ancestors().skip(1).any(|folder| self.is_born(scan.identity(folder)))
-    }
-
-    /// True if the `commondir` at `key` is that of a linked worktree and leads to the repository
-    /// around it. Any other one replaces the settings and hooks of its repository.
-    fn is_of_linked_worktree(&self, key: &ProtectedPath) -> bool {
-        let mut above = key.1.ancestors().skip(2);
-        let is_worktrees = |path: &Path| path.file_name().is_some_and(|name| name == "worktrees");
-        above.next().is_some_and(is_worktrees)
-            && self.points_to_protected(key, Sort::Common)
-            && self
-                .pointer_target(key)
-                .is_some_and(|(at, target)| at == key.0 && above.next() == Some(&*target))
-    }
-
-    /// Replaces the content `bytes` of a file by `text`, which lacks what `change` says. Stores
-    /// `bytes` in the quarantine.
-    pub(super) fn rewrite(
-        &mut self,
-        folder: &OwnedFd,
-        name: &Path,
-        path: &Path,
-        (bytes, text): (&[u8], &[u8]),
-        change: ProtectedChange,
-    ) {
-        let kept = self.quarantine.keep(name, bytes);
-        let written =
-            kept.and_then(|to| place::replace_file(folder, name, text, 0o644).map(|()| to));
-        let action = written.map_or_else(failed, ProtectAction::Cleaned);
-        self.found(path, change, action);
-    }
-
-    /// True if the pointer file or `commondir` at `key` leads to a scanned folder that is safe: a
-    /// `.git`, or a worktree or module in one; a repository that a command created, which is
-    /// cleaned; or a repository whose settings and hooks run no program.
-    ///
-    /// The target of a `commondir` must be a repository: git does not look for a `HEAD` there, so
-    /// it would use the settings in any other folder, too.
-    pub(super) fn points_to_protected(&self, key: &ProtectedPath, sort: Sort) -> bool {
-        let Some((at, target)) = self.pointer_target(key) else { return false };
-        if self.leads_through_link(key) {
-            return false;
-        }
-        let scan = &self.roots[at].scan;
-        if sort == Sort::Common && !scan.is_repository(&target) {
-            return false;
-        }
-        let is_dot_git =
-            |name: Option<&OsStr>| name.is_some_and(|name| protected::is_dot_git(name.as_bytes()));
-        let is_part = target.ancestors().skip(1).any(|repository| {
-            let part = target.strip_prefix(repository).ok().and_then(|below| below.iter().next());
-            is_dot_git(repository.file_name())
-                && part.is_some_and(|part| part == "worktrees" || part == "modules")
-        });
-        is_part
-            || is_dot_git(target.file_name())
-            || self.is_born(scan.identity(&target))
-            || self.has_harmless_settings(at, &target)
-    }
-
-    /// True if the repository has neither hooks, nor settings that run programs, nor old files with
-    /// addresses. False in doubt.
-    fn has_harmless_settings(&self, at: usize, repository: &Path) -> bool {
-        let Ok(folder) = self.roots[at].root.open_folder(repository) else { return false };
-        let depth = repository.components().count();
-        let is_harmless = ["config", "config.worktree"].into_iter().all(|name| {
-            match place::read(&folder, Path::new(name), gitconfig::BYTES_MAX) {
-                Ok(Some(bytes)) => gitconfig::clean(&bytes, depth)
-                    .is_some_and(|cleaned| cleaned.removed.is_empty()),
-                Err(Errno::ENOENT) => true,
-                Ok(None) | Err(_) => false,
-            }
-        });
-        let has_files = |name: &str| match openat(&folder, name, FOLDER, Mode::empty()) {
-            Ok(files) => place::list(&files, HOOKS_MAX).map_or(true, |(listed, is_whole)| {
-                let is_sample =
-                    |file: &OsStr| name == "hooks" && file.as_bytes().ends_with(b".sample");
-                !is_whole || listed.iter().any(|entry| !is_sample(&entry.name))
-            }),
-            Err(errno) => errno != Errno::ENOENT,
-        };
-        is_harmless && !["hooks", "remotes", "branches"].into_iter().any(has_files)
-    }
-
-    /// Returns the scanned folder to which the pointer file or `commondir` at `key` leads. `None`
-    /// if it leads elsewhere, to a root itself, or cannot be read.
-    pub(super) fn pointer_target(&self, key: &ProtectedPath) -> Option<ProtectedPath> {
-        let real = std::fs::canonicalize(self.pointer_path(key)?).ok()?;
-        self.roots.iter().enumerate().find_map(|(at, Watched { root, scan, .. })| {
-            let below = real.strip_prefix(&root.path).ok()?;
-            let is_scanned = !below.as_os_str().is_empty() && scan.identity(below).is_some();
-            is_scanned.then(|| (at, below.into()))
-        })
-    }
-
-    /// Returns the path in the pointer file or `commondir` at `key`, absolute and not normalised:
-    /// links on the way decide where a `..` leads.
-    fn pointer_path(&self, key: &ProtectedPath) -> Option<PathBuf> {
-        let (folder, name) = self.roots[key.0].root.open_parent(&key.1).ok()?;
-        let bytes = place::read(&folder, name, POINTER_BYTES_MAX).ok()??;
-        let is_pointer =
-            key.1.file_name().is_some_and(|name| protected::is_dot_git(name.as_bytes()));
-        let target = references::pointer_text(&bytes, is_pointer)?;
-        Some(self.path(key).with_file_name("").join(target))
-    }
-
-    /// True if there is a link below a root on the way to the target of the pointer file or
-    /// `commondir` at `key`: a later command could let it lead elsewhere.
-    fn leads_through_link(&self, key: &ProtectedPath) -> bool {
-        let Some(path) = self.pointer_path(key) else { return true };
-        let is_inside =
-            |link: &PathBuf| self.roots.iter().any(|watched| link.starts_with(&watched.root.path));
-        references::links_on_the_way(&path).iter().any(is_inside)
-    }
-
-    /// True if the content of the file at `key`, whose name [`harmless::is_judged`], is harmless.
-    fn is_harmless_text(&self, key: &ProtectedPath) -> bool {
-        let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return false };
-        let bytes = place::read(&folder, name, gitconfig::BYTES_MAX).ok().flatten();
-        let name = name_of(key);
-        bytes.is_some_and(|bytes| {
-            harmless::is_harmless(&name, &bytes)
-                && (name != b"hgrc" || self.has_harmless_sources(key, &bytes))
-        })
-    }
-
-    /// True if no repository below a root whose path is in the Mercurial settings `bytes` has
-    /// settings that run programs: Mercurial reads those of a repository on this machine that it
-    /// pulls from.
-    fn has_harmless_sources(&self, key: &ProtectedPath, bytes: &[u8]) -> bool {
-        let whole = self.path(key);
-        let Some(tree) = whole.parent().and_then(Path::parent) else { return false };
-        harmless::local_addresses(bytes).into_iter().all(|address| {
-            let path = references::resolve(&tree.join(address));
-            let mut roots = self.roots.iter();
-            let below = roots.find_map(|watched| path.strip_prefix(&watched.root.path).ok());
-            // In folders of package managers later settings would not be found.
-            let is_vendored =
-                |below: &Path| below.iter().any(|part| protected::is_vendored(part.as_bytes()));
-            below.is_none_or(|below| {
-                !is_vendored(below) && harmless::has_only_addresses_in(&path.join(".hg"))
-            })
-        })
-    }
-
-    fn move_aside(&mut self, folder: &OwnedFd, name: &Path, path: &Path, what: ProtectedChange) {
-        if self.lifted.covers(path) {
-            return;
-        }
-        let action = match self.quarantine.take(folder, name) {
-            Ok(to) => ProtectAction::MovedAside(to),
-            // It does not exist any more.
-            Err(Errno::ENOENT) => return,
-            Err(errno) => failed(errno),
-        };
-        self.found(path, what, action);
-    }
-
     pub(super) fn found(&mut self, path: &Path, what: ProtectedChange, action: ProtectAction) {
         self.findings.push(Finding::new(path.to_owned(), what, action));
     }
@@ -823,7 +440,8 @@ impl GuardState {
     }
 }
 
-fn name_of(key: &ProtectedPath) -> Vec<u8> {
+/// Name of the file at `key`, folded as file systems may treat it.
+pub(super) fn name_of(key: &ProtectedPath) -> Vec<u8> {
     let name = key.1.file_name().unwrap_or_default();
     protected::fold(name.as_encoded_bytes()).into_owned()
 }
@@ -853,8 +471,4 @@ fn has_same_role(old: &Path, new: &Path, sort: Sort) -> bool {
                 && (1..=2).all(|up| is_dot_git(old, up) == is_dot_git(new, up))
         }
     }
-}
-
-fn has_head(repository: &OwnedFd) -> bool {
-    Stat::at(repository, Path::new("HEAD")).is_ok_and(|stat| stat.kind != PlaceKind::Folder)
 }

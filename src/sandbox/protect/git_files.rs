@@ -7,17 +7,123 @@ use nix::errno::Errno;
 use posse_base::protected;
 
 use crate::protect::baseline::{Baseline, BaselineItem};
+use crate::protect::check::name_of;
 use crate::protect::finding::{ProtectAction, ProtectedChange, failed};
 use crate::protect::gitconfig;
 use crate::protect::index::{self, IndexPaths};
 use crate::protect::packed_refs::{self, is_replacement};
-use crate::protect::place::{self, Stat};
+use crate::protect::place::{self, PlaceKind, Stat};
 use crate::protect::references;
 use crate::protect::sort::Sort;
 use crate::protect::state::State;
 use crate::protect::{GuardState, ProtectedPath, git_folder, steps};
 
 impl GuardState {
+    /// Removes everything from the git file or folder at `key` that may run programs: hooks,
+    /// settings, rebase steps, and references to other repositories. Moves it to the quarantine as
+    /// a whole if it cannot be cleaned. Does nothing if it is exempt.
+    pub(super) fn clean(&mut self, key: &ProtectedPath, current: &BaselineItem) {
+        let path = self.path(key);
+        if self.lifted.covers(&path) {
+            return;
+        }
+        let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return };
+        if self.clean_state_of_git(key, current, &folder, name) {
+            return;
+        }
+        match (current.sort, &current.state) {
+            (Sort::Hooks | Sort::Remotes, Some(State::Folder { entries, .. })) => {
+                let Ok(opened) = self.roots[key.0].root.open_folder(&key.1) else { return };
+                for (hook, state) in entries {
+                    // git ignores hooks with this suffix.
+                    let is_sample = current.sort == Sort::Hooks
+                        && hook.extension().is_some_and(|ending| ending == "sample");
+                    if !is_sample || state.is_folder() {
+                        self.move_aside(&opened, hook, &path.join(hook), ProtectedChange::Created);
+                    }
+                }
+            }
+            // In a repository of the user it could send what is pushed elsewhere.
+            (Sort::Settings, Some(State::File { copy: Some(bytes), .. }))
+                if name_of(key) == b"config.worktree"
+                    && !self.is_born(current.parent)
+                    && !gitconfig::is_of_sparse_checkout(bytes) =>
+            {
+                self.move_aside(&folder, name, &path, ProtectedChange::Created);
+            }
+            (Sort::Settings, Some(State::File { copy: Some(bytes), .. })) => {
+                let depth = key.1.components().count().saturating_sub(1);
+                let Some(cleaned) = gitconfig::clean(bytes, depth) else {
+                    self.move_aside(&folder, name, &path, ProtectedChange::Settings(Vec::new()));
+                    return;
+                };
+                if !cleaned.removed.is_empty() {
+                    let change = ProtectedChange::Settings(cleaned.removed);
+                    self.rewrite(&folder, name, &path, (bytes, &cleaned.text), change);
+                }
+            }
+            (Sort::Common, _) if self.is_of_linked_worktree(key) => {}
+            (Sort::Pointer, _) if self.points_to_protected(key, Sort::Pointer) => {}
+            (Sort::WorktreePath, _) if self.leads_to_worktree(key) => {}
+            (Sort::Common | Sort::Pointer | Sort::WorktreePath, _) => {
+                self.move_aside(&folder, name, &path, ProtectedChange::LeadsOutside);
+            }
+            _ => self.move_aside(&folder, name, &path, ProtectedChange::Created),
+        }
+    }
+
+    /// Cleans a file or folder that git changes in the course of its operations. False if it is of
+    /// another kind. First gives a file of git an inode of its own.
+    fn clean_state_of_git(
+        &mut self,
+        key: &ProtectedPath,
+        current: &BaselineItem,
+        folder: &OwnedFd,
+        name: &Path,
+    ) -> bool {
+        let path = self.path(key);
+        if let Some(State::File { stat, .. }) = &current.state
+            && stat.links > 1
+            && !matches!(current.sort, Sort::Foreign | Sort::Volatile)
+        {
+            self.separate(folder, name, &path, stat);
+        }
+        match (current.sort, &current.state) {
+            (Sort::Foreign, _) if self.may_be_of_the_user(key) => {}
+            (Sort::Volatile, _) if name_of(key) == b"replace" && self.is_in_born(key) => {}
+            (Sort::Exclude, Some(State::File { copy: Some(bytes), .. }))
+                if has_only_comments(bytes) => {}
+            (Sort::Exclude, Some(State::File { .. })) if self.is_in_born(key) => {
+                self.found(&path, ProtectedChange::Excludes, ProtectAction::Left);
+            }
+            (Sort::Interrupted, _) if !self.is_born(current.parent) => self.left_unfinished(&path),
+            (Sort::Interrupted, _) => {}
+            (Sort::Origin, _) => self.check_origin(key, current),
+            (Sort::PackedRefs, Some(State::File { .. })) if self.is_in_born(key) => {}
+            (Sort::PackedRefs, Some(State::File { copy, .. })) => {
+                self.check_packed_refs(key, folder, name, copy.as_deref());
+            }
+            (Sort::Strategy, Some(State::File { copy: Some(bytes), .. }))
+                if has_known_options(&name_of(key), bytes) => {}
+            (Sort::Index, Some(State::File { .. })) => {
+                if let Some(change) = unsafe_index(folder, name, &path) {
+                    self.move_aside(folder, name, &path, change);
+                }
+            }
+            (Sort::Todo, Some(State::File { copy: Some(bytes), .. })) => {
+                self.check_steps(key, current, (folder, name), bytes);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// True if a folder above `key` is a repository that a command of this session created.
+    pub(super) fn is_in_born(&self, key: &ProtectedPath) -> bool {
+        let scan = &self.roots[key.0].scan;
+        key.1.ancestors().skip(1).any(|folder| self.is_born(scan.identity(folder)))
+    }
+
     /// Gives a file with several hard links an inode of its own, because git writes some files in
     /// place, such as `COMMIT_EDITMSG`, and reports it as `path`.
     pub(super) fn separate(&mut self, folder: &OwnedFd, name: &Path, path: &Path, stat: &Stat) {
@@ -194,7 +300,7 @@ fn known_replacements(baseline: &Baseline, key: &ProtectedPath) -> Vec<Vec<u8>> 
 
 /// Returns what is wrong with the paths of the index `name` in the repository `folder`. `None` if
 /// git writes nothing but files of the work tree from it.
-pub(super) fn unsafe_index(folder: &OwnedFd, name: &Path, path: &Path) -> Option<ProtectedChange> {
+fn unsafe_index(folder: &OwnedFd, name: &Path, path: &Path) -> Option<ProtectedChange> {
     let config = references::settings_of(path.parent().unwrap_or(path));
     let bytes = references::read(&config, gitconfig::BYTES_MAX);
     let formats = bytes.and_then(|bytes| gitconfig::values(&bytes, "extensions", "objectformat"));
@@ -223,7 +329,7 @@ pub(super) fn unsafe_index(folder: &OwnedFd, name: &Path, path: &Path) -> Option
 /// are those of git itself, the options of `git apply` change no other file, and the number of a
 /// step is one, because a shell may run another text in its prompt. False for a text that git may
 /// read in another way.
-pub(super) fn has_known_options(name: &[u8], bytes: &[u8]) -> bool {
+fn has_known_options(name: &[u8], bytes: &[u8]) -> bool {
     const STRATEGIES: [&str; 6] = ["ort", "recursive", "resolve", "octopus", "ours", "subtree"];
     if name == b"opts" {
         return gitconfig::values(bytes, "options", "strategy")
@@ -239,7 +345,7 @@ pub(super) fn has_known_options(name: &[u8], bytes: &[u8]) -> bool {
 }
 
 /// True if git reads no pattern from these contents of an `info/exclude`, as from git's template.
-pub(super) fn has_only_comments(bytes: &[u8]) -> bool {
+fn has_only_comments(bytes: &[u8]) -> bool {
     bytes.split(|byte| *byte == b'\n').all(|line| line.is_empty() || line.starts_with(b"#"))
 }
 
@@ -261,6 +367,10 @@ fn has_known_apply_options(text: &str) -> bool {
         let option = quoted.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
         option.is_some_and(|option| !option.contains(['\'', '\\', '\n', '\r']) && is_known(option))
     })
+}
+
+pub(super) fn has_head(repository: &OwnedFd) -> bool {
+    Stat::at(repository, Path::new("HEAD")).is_ok_and(|stat| stat.kind != PlaceKind::Folder)
 }
 
 #[cfg(test)]

@@ -1,9 +1,15 @@
 //! Protected files whose content decides: an ordinary one, as programs create it, is harmless.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use posse_base::protected;
+
+use crate::protect::check::name_of;
 use crate::protect::gitconfig;
-use crate::protect::references::read;
+use crate::protect::place;
+use crate::protect::references::{self, read};
+use crate::protect::{GuardState, ProtectedPath};
 
 /// True if files of this name, in lower case, are judged by their content.
 pub(super) fn is_judged(name: &[u8]) -> bool {
@@ -232,6 +238,37 @@ fn runs_no_program(bytes: &[u8]) -> bool {
         is_begun = true;
         line.split_once(':').is_some_and(|(key, _)| KEYS.contains(&key))
     })
+}
+
+impl GuardState {
+    /// True if the content of the file at `key`, whose name [`is_judged`], is harmless.
+    pub(super) fn is_harmless_text(&self, key: &ProtectedPath) -> bool {
+        let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return false };
+        let bytes = place::read(&folder, name, gitconfig::BYTES_MAX).ok().flatten();
+        let name = name_of(key);
+        bytes.is_some_and(|bytes| {
+            is_harmless(&name, &bytes)
+                && (name != b"hgrc" || self.has_harmless_sources(key, &bytes))
+        })
+    }
+
+    /// True if no repository below a root whose path is in the Mercurial settings `bytes` has
+    /// settings that run programs: Mercurial reads those of a repository on this machine that it
+    /// pulls from.
+    fn has_harmless_sources(&self, key: &ProtectedPath, bytes: &[u8]) -> bool {
+        let whole = self.path(key);
+        let Some(tree) = whole.parent().and_then(Path::parent) else { return false };
+        local_addresses(bytes).into_iter().all(|address| {
+            let path = references::resolve(&tree.join(address));
+            let mut roots = self.roots.iter();
+            let below = roots.find_map(|watched| path.strip_prefix(&watched.root.path).ok());
+            // In folders of package managers later settings would not be found.
+            let is_vendored =
+                |below: &Path| below.iter().any(|part| protected::is_vendored(part.as_bytes()));
+            below
+                .is_none_or(|below| !is_vendored(below) && has_only_addresses_in(&path.join(".hg")))
+        })
+    }
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use posse_base::protected;
 
 use crate::protect::baseline::BaselineItem;
 use crate::protect::place::{self, Root};
+use crate::protect::sort::Sort;
 use crate::protect::state::State;
 use crate::protect::{GuardState, ProtectedPath, references};
 
@@ -17,6 +18,18 @@ use crate::protect::{GuardState, ProtectedPath, references};
 pub(super) const POINTER_BYTES_MAX: u64 = 4096;
 
 impl GuardState {
+    /// True if the `commondir` at `key` is that of a linked worktree and leads to the repository
+    /// around it. Any other one replaces the settings and hooks of its repository.
+    pub(super) fn is_of_linked_worktree(&self, key: &ProtectedPath) -> bool {
+        let mut above = key.1.ancestors().skip(2);
+        let is_worktrees = |path: &Path| path.file_name().is_some_and(|name| name == "worktrees");
+        above.next().is_some_and(is_worktrees)
+            && self.points_to_protected(key, Sort::Common)
+            && self
+                .pointer_target(key)
+                .is_some_and(|(at, target)| at == key.0 && above.next() == Some(&*target))
+    }
+
     /// True if the change of the `gitdir` at `key` from `before` to `current` is that of a worktree
     /// that was moved from one place within reach of commands to another.
     pub(super) fn is_moved_worktree(
