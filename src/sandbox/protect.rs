@@ -62,7 +62,7 @@ use place::Identity;
 use quarantine::Quarantine;
 pub use references::GitReferences;
 use running_marks::RunningMarks;
-pub(crate) use scan::{ScanBounds, is_timestamp_final};
+pub(crate) use scan::ScanBounds;
 use state::FileStateReader;
 pub use tool_writes::{ToolWrites, Writing};
 use watched::Watched;

@@ -15,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::protect::is_timestamp_final;
+use crate::protect::place::is_timestamp_final;
 
 /// Mounts, folders and paths that were examined while rules were made.
 #[derive(Debug)]

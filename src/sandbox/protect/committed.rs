@@ -25,10 +25,9 @@ use posse_base::secrets;
 use tempfile::TempDir;
 
 use crate::plan::Replacement;
-use crate::protect::place::{self, Identity, PlaceKind, Root, Stat};
+use crate::protect::place::{self, Identity, PlaceKind, Root, SETTLED, Stat, is_timestamp_final};
 use crate::protect::references::{self, GitRepository};
 use crate::protect::registry_settings;
-use crate::protect::scan::{SETTLED, is_timestamp_final};
 use crate::protect::{Protection, Watched};
 
 /// Maximum number of hidden paths about which git is asked before one command. The others stay

@@ -10,8 +10,7 @@ use std::time::SystemTime;
 use posse_base::protected;
 
 use crate::protect::baseline::{Baseline, BaselineItem};
-use crate::protect::place::{self, Identity, Root, Stat};
-use crate::protect::scan::SETTLED;
+use crate::protect::place::{self, Identity, Root, SETTLED, Stat};
 use crate::protect::sort::Sort;
 use crate::protect::{GuardState, ProtectedPath, Watched};
 

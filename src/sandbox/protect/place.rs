@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use nix::dir::{Dir, Type};
 use nix::errno::Errno;
@@ -30,6 +30,10 @@ pub(crate) const FILE: OFlag = OFlag::O_RDONLY
     .union(OFlag::O_CLOEXEC)
     .union(OFlag::O_NONBLOCK)
     .union(OFlag::O_NOCTTY);
+
+/// Minimum age of a folder's last change for its time stamp to be reliable: file system clocks are
+/// coarse.
+pub(crate) const SETTLED: Duration = Duration::from_millis(20);
 
 /// Length in bytes from which a path is opened in pieces; Linux accepts 4095 bytes in one call
 /// (`PATH_MAX`).
@@ -371,6 +375,13 @@ pub(crate) fn make_folder(folder: &OwnedFd, name: &Path, mode: u32) -> Result<Ow
         Ok(()) | Err(Errno::EEXIST) => openat(folder, name, FOLDER, Mode::empty()),
         Err(errno) => Err(errno),
     }
+}
+
+/// True if any change after `now` gets a time other than `changed`, the time of the last change.
+pub(crate) fn is_timestamp_final(changed: (i64, i64), now: Duration) -> bool {
+    let seconds = u64::try_from(changed.0).unwrap_or(0);
+    let nanoseconds = u32::try_from(changed.1).unwrap_or(0);
+    Duration::new(seconds, nanoseconds.min(999_999_999)) + SETTLED < now
 }
 
 pub(crate) fn mode_of(mode: u32) -> Mode {

@@ -17,7 +17,7 @@ use nix::libc;
 use posse_base::protected;
 
 use crate::protect::gitconfig::{self, PathSetting};
-use crate::protect::scan::is_timestamp_final;
+use crate::protect::place::is_timestamp_final;
 
 /// Maximum depth of includes, as in git.
 const INCLUDE_DEPTH_MAX: usize = 10;

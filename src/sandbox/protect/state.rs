@@ -14,8 +14,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::symlinkat;
 
 use crate::protect::packed_refs;
-use crate::protect::place::{self, FOLDER, Identity, PlaceKind, Stat};
-use crate::protect::scan::is_timestamp_final;
+use crate::protect::place::{self, FOLDER, Identity, PlaceKind, Stat, is_timestamp_final};
 
 /// Maximum size of a stored file in bytes.
 pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;

@@ -5,6 +5,7 @@ use std::fs;
 use proptest::prelude::*;
 
 use super::*;
+use crate::protect::sort::Sort;
 
 /// Change of a tree. Folders are chosen by number among those that exist.
 #[derive(Debug, Clone)]

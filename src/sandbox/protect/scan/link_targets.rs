@@ -1,0 +1,80 @@
+//! Targets of links: folders that are scanned as ordinary ones although their path says otherwise.
+
+use std::collections::BTreeSet;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use posse_base::paths::normalise;
+
+use crate::protect::place::{PlaceKind, Root};
+use crate::protect::scan::classify::{FolderRole, NameScope};
+use crate::protect::scan::{Scan, ScannedFolder};
+
+/// Folders to which links lead.
+#[derive(Debug, Default)]
+pub(super) struct LinkTargets {
+    /// Folders below the root that are to be scanned as ordinary ones.
+    pub(super) ordinary: BTreeSet<Arc<Path>>,
+    /// Files and folders outside of the root.
+    pub(super) elsewhere: BTreeSet<PathBuf>,
+}
+
+impl LinkTargets {
+    /// True if `scan` knows these targets already.
+    pub(super) fn is(&self, scan: &Scan) -> bool {
+        self.ordinary == scan.link_targets && self.elsewhere == scan.targets_elsewhere
+    }
+}
+
+impl Scan {
+    /// Returns the folders to which the links in `folders` lead, and those links in other roots, and
+    /// which are not scanned as ordinary folders because of their path. Other links add nothing.
+    pub(super) fn resolve<'a>(
+        &self,
+        root: &Root,
+        folders: impl Iterator<Item = &'a ScannedFolder>,
+    ) -> LinkTargets {
+        let mut targets = LinkTargets::default();
+        for (link, text) in folders.flat_map(|folder| &folder.links) {
+            self.add_link_target(root, link, text, &mut targets);
+        }
+        let from_elsewhere = self.from_elsewhere.iter().filter(|path| self.is_target(root, path));
+        targets.ordinary.extend(from_elsewhere.cloned());
+        targets
+    }
+
+    /// True if the folder at `path` is scanned as an ordinary folder, or not at all, without a link.
+    fn is_ordinary(&self, path: &Path) -> bool {
+        let known = self.folders.get(path.as_os_str());
+        known.is_some_and(|folder| {
+            folder.names == NameScope::Below || folder.role == FolderRole::Held
+        }) && !self.link_targets.contains(path)
+    }
+
+    /// True if there is a folder at `path` that is scanned as an ordinary folder only because a link
+    /// leads there.
+    fn is_target(&self, root: &Root, path: &Path) -> bool {
+        !self.is_ordinary(path) && root.stat(path).is_ok_and(|stat| stat.kind == PlaceKind::Folder)
+    }
+
+    fn add_link_target(&self, root: &Root, link: &Path, text: &Path, targets: &mut LinkTargets) {
+        // The usual case, without system calls: links are relative and lead to ordinary folders.
+        let mut parts = text.components().skip_while(|part| *part == Component::ParentDir);
+        if text.is_relative() && parts.all(|part| matches!(part, Component::Normal(_))) {
+            let above = link.parent().unwrap_or(Path::new(""));
+            let depth = |path: &Path| path.components().count();
+            let ups = text.components().filter(|part| *part == Component::ParentDir).count();
+            if ups <= depth(above) && self.is_ordinary(&normalise(&above.join(text))) {
+                return;
+            }
+        }
+        let Ok(resolved) = std::fs::canonicalize(root.path.join(link)) else { return };
+        match resolved.strip_prefix(&root.path) {
+            Ok(relative) if self.is_target(root, relative) => {
+                targets.ordinary.insert(relative.into());
+            }
+            Ok(_) => {}
+            Err(_) => drop(targets.elsewhere.insert(resolved)),
+        }
+    }
+}
