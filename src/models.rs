@@ -154,7 +154,8 @@ impl Catalog {
         all
     }
 
-    fn configured_facts(&self, provider: &str, model: &str) -> Option<Facts> {
+    /// Data of a model in the user's configuration. `None`: there is none.
+    pub fn configured_facts(&self, provider: &str, model: &str) -> Option<Facts> {
         let exact = self.own.get(&format!("{provider}/{model}"));
         match (exact, self.own.get(model)) {
             (Some(exact), Some(anywhere)) => Some(exact.clone().or(anywhere)),

@@ -149,6 +149,13 @@ impl<D: Dialect> Encoder<D> {
 
     fn write(&self, request: &Request, purpose: BodyPurpose) -> Result<Body, String> {
         let ProviderProfile { quirks, sight, model, .. } = &self.profile;
+        let without_tools;
+        let request = if quirks.no_tools && !request.tools.is_empty() {
+            without_tools = Request { tools: Arc::default(), ..request.clone() };
+            &without_tools
+        } else {
+            request
+        };
         let mut shown = ImageSelection::of(&request.messages, quirks, sight)?;
         let (thinking, notice) = match purpose {
             BodyPurpose::Reply { .. } => self.thoughts.checked(request.thinking, quirks),

@@ -70,6 +70,8 @@ pub struct Quirks {
     /// True if the model does not support reasoning: a requested reasoning level is then omitted,
     /// and requests of Responses have no reasoning fields.
     pub no_reasoning: bool,
+    /// True: no tools are sent, because the model cannot call any.
+    pub no_tools: bool,
     /// True: requests with tools ask for at most one tool call per reply (Responses). A reply with
     /// several is accepted.
     pub one_call_at_a_time: bool,
@@ -82,7 +84,9 @@ impl Quirks {
         use Protocol::{ChatCompletions, Codex, Messages, Responses};
         Some(match name {
             "omitTemperature" | "omitToolChoice" | "noVision" | "maxImages" | "maxImageBytes"
-            | "effortNames" | "noReasoning" => &[ChatCompletions, Responses, Messages, Codex],
+            | "effortNames" | "noReasoning" | "noTools" => {
+                &[ChatCompletions, Responses, Messages, Codex]
+            }
             "omitMaxTokens" => &[ChatCompletions, Responses, Codex],
             "maxTokensField" | "noStreamUsage" | "returnReasoning" | "toolResultName"
             | "cacheBreakpoints" | "reasoningEffort" => &[ChatCompletions],

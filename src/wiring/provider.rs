@@ -146,6 +146,9 @@ pub(crate) fn profile(
         return Err(failure.at(key).fix(fix));
     }
     adapt(&mut profile, settings);
+    // The built-in data do not count: they describe the vendor's servers only.
+    let configured = Catalog::new(&settings.models).configured_facts(name, &profile.model);
+    profile.quirks.no_tools |= configured.is_some_and(|facts| facts.tools == Some(false));
     Ok(profile)
 }
 

@@ -212,6 +212,17 @@ fn advice_about_images_and_secret_files_names_what_helps() {
 }
 
 #[test]
+fn model_without_tools_gets_none() {
+    for (tools, expected) in [(false, false), (true, true)] {
+        let server = ModelServer::start(vec![says("done")]);
+        let models = json!({"models": {"scripted-1": {"tools": tools}}});
+        let machine = Machine::configured(&server, &models, &json!({}));
+        machine.posse(&["run", "say hello"]).assert_code(0);
+        assert_eq!(server.requests()[0].get("tools").is_some(), expected);
+    }
+}
+
+#[test]
 fn removed_settings_are_errors_and_an_old_project_file_is_ignored() {
     let server = ModelServer::start_and_repeat(vec![says("hi"), runs("true")]);
     let machine = Machine::with(&server);

@@ -188,7 +188,7 @@ pub(crate) static KEYS: &[ConfigKey] = &[
     key("models.*.reasoning", Bool, D::None, Trusted,
         "True if the model supports reasoning."),
     key("models.*.tools", Bool, D::None, Trusted,
-        "True if the model supports tool calls."),
+        "True if the model supports tool calls. False: no tools are sent to it."),
     key("models.*.vision", Bool, D::None, Trusted,
         "True if the model supports images."),
     key("multiAgent.enabled", Bool, D::None, Trusted,

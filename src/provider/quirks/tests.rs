@@ -38,6 +38,7 @@ fn samples() -> Map<String, Value> {
         "effortNames": {"high": "most"},
         "reasoningSummary": "auto",
         "noReasoning": true,
+        "noTools": true,
         "oneCallAtATime": true,
     });
     samples.as_object().unwrap().clone()
