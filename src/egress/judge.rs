@@ -179,8 +179,9 @@ pub fn judge(
         }
     }
     if name == "localhost" {
-        let own = [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()];
-        return Allow(own.map(|address| SocketAddr::new(address, destination.port)).to_vec());
+        let own = [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()]
+            .map(|address| SocketAddr::new(address, destination.port));
+        return judge_addresses(policy, &own).map_or_else(Refuse, Allow);
     }
     match resolved {
         None => Resolve,
@@ -362,6 +363,16 @@ mod tests {
     }
 
     #[test]
+    fn a_blocked_loopback_address_closes_localhost() {
+        for (blocked, expected) in
+            [("127.0.0.1", "Blocked"), ("[::1]:3000", "Blocked"), ("[::1]:80", "Allow")]
+        {
+            let policy = policy(&["localhost:3000"], &[blocked]);
+            assert_eq!(verdict(&policy, "localhost:3000", false, None), expected, "{blocked}");
+        }
+    }
+
+    #[test]
     fn a_refusal_says_what_would_allow_it() {
         let refusal = |to: &str| match judge(
             &policy(&[], &[]),
@@ -384,7 +395,8 @@ mod tests {
         /// reached, and no port but 80 and 443.
         #[test]
         fn nothing_reserved_is_reached_without_an_entry(
-            host in "[a-z0-9.:\\[\\]-]{1,24}", port in 1..u16::MAX, approved: bool,
+            host in prop_oneof!["[a-z0-9.:\\[\\]-]{1,24}", "[a-z]{1,8}\\.example"],
+            port in prop_oneof![Just(80), Just(443), 1..u16::MAX], approved: bool,
             found in prop::collection::vec((any::<u32>(), any::<u128>(), any::<bool>()), 0..4),
         ) {
             let Ok(to) = Destination::new(&host, port) else { return Ok(()) };

@@ -155,7 +155,7 @@ impl Egress {
         let serving = Arc::clone(&command);
         self.worker.spawn(async move {
             serving.serve(listeners, stopped).await;
-            serving.accounts.report_uncounted();
+            serving.accounts.report_summed();
             done.send(()).ok();
         });
         EgressLease { command, stop: Some(stop), ended: Some(ended) }
@@ -340,6 +340,7 @@ impl CommandState {
                 return close_with(client, &answer, FAREWELL_MAX).await;
             }
         };
+        account.is_connected = true;
         server.set_nodelay(true).ok();
         let opened: &[u8] = match protocol {
             ClientProtocol::Tunnel => b"HTTP/1.1 200 Connection established\r\n\r\n",

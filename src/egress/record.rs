@@ -23,10 +23,10 @@ pub struct ConnectionRecord {
 }
 
 /// Outcome of a connection.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ConnectionOutcome {
     /// The connection was made.
     Connected,
-    /// The connection was refused, or cut later, for this reason.
+    /// The connection was refused, not made, or cut later, for this reason.
     Refused(String),
 }

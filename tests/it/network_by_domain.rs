@@ -269,8 +269,8 @@ fn listed_domains_are_closed_without_a_person_unless_said() {
     let server = ModelServer::start(vec![runs(&command), says("done")]);
     let machine = machine(&server, listed, 1);
     count.store(0, Ordering::SeqCst);
-    run(&machine, "landlock", &names, &["--yes", "--network", "ask", "go"]);
-    assert_eq!(count.load(Ordering::SeqCst), 0);
+    run(&machine, "landlock", &names, &["--yes", "--network", "ask", "go"]).0.assert_code(0);
+    assert_eq!((server.tool_results().len(), count.load(Ordering::SeqCst)), (1, 0));
 }
 
 #[test]

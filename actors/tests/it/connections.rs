@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 
 use crate::support::{count, end, quick, soon};
 
-/// Tool that connects to the server in its argument `text`, twice, and says what was answered.
+/// Tool that does the operation in its argument `text`, `connect` if it names none, at the target there,
+/// twice, and says what was answered.
 #[derive(Debug)]
 struct ConnectingTool(ToolSpec);
 
@@ -44,7 +45,7 @@ impl Tool for ConnectingTool {
         let action = Action {
             tool: "connecting".to_owned(),
             operations: Vec::new(),
-            summary: format!("fetch {text}"),
+            summary: format!("fetch {}", operation_and_target(&text).1),
             detail: String::new(),
             digest: text.clone(),
         };
@@ -53,12 +54,13 @@ impl Tool for ConnectingTool {
 
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
         Box::pin(async move {
-            let target = call.into_payload().downcast::<String>().map(|text| *text).unwrap();
+            let text = call.into_payload().downcast::<String>().unwrap();
+            let (operation, target) = operation_and_target(&text);
             let request = ConnectionRequest {
-                operation: "connect".to_owned(),
-                summary: format!("connect to {target}"),
+                operation: operation.to_owned(),
+                summary: format!("{operation} to {target}"),
                 reason: "it is new".to_owned(),
-                target,
+                target: target.to_owned(),
             };
             let mut said = Vec::new();
             for _ in 0..2 {
@@ -72,6 +74,10 @@ impl Tool for ConnectingTool {
     }
 }
 
+fn operation_and_target(text: &str) -> (&str, &str) {
+    text.split_once(' ').unwrap_or(("connect", text))
+}
+
 fn connecting(steps: Vec<ModelStep>) -> SessionBuilder {
     let mut bench = SessionBuilder::new(steps).tool(ConnectingTool::new());
     bench.limits = quick();
@@ -82,8 +88,9 @@ fn once() -> Vec<ModelStep> {
     vec![ModelStep::calls("connecting", &["a.example:443"]), ModelStep::say("done")]
 }
 
-/// Answers the next question, about `target`.
-async fn answer(stage: &mut RunningSession, decision: HumanDecision, to: &str) {
+/// Answers the next question, about an operation and its target.
+async fn answer(stage: &mut RunningSession, decision: HumanDecision, about: &str) {
+    let (operation, to) = operation_and_target(about);
     let asked = stage.until(|event| matches!(event, Event::PermissionRequested { .. })).await;
     let Event::PermissionRequested { request_id, target, summary, detail, scopes, .. } =
         asked.event()
@@ -91,7 +98,7 @@ async fn answer(stage: &mut RunningSession, decision: HumanDecision, to: &str) {
         unreachable!()
     };
     assert_eq!((&target.target_type, &*target.target_name), (&TargetType::Connection, to));
-    assert_eq!(*summary, format!("connect to {to}"));
+    assert_eq!(*summary, format!("{operation} to {to}"));
     assert!(detail.contains(&format!("fetch {to}")), "{detail}");
     assert!(scopes.starts_with(&[Scope::Once, Scope::Session]), "{scopes:?}");
     stage.session.answer(request_id.clone(), decision).await.unwrap();
@@ -127,6 +134,27 @@ async fn a_person_answers_for_once_or_for_the_session() {
     assert!(said[1].contains("allowed true; allowed true"), "{said:?}");
     assert!(said[2].contains("not there; not there"), "{said:?}");
     assert_eq!(count(&seen, "permission.requested"), 4);
+}
+
+#[tokio::test]
+async fn a_grant_of_another_kind_answers_nothing() {
+    let bench = connecting(vec![
+        ModelStep::calls("connecting", &["upload a.example:443"]),
+        ModelStep::calls("connecting", &["a.example:443"]),
+        ModelStep::say("done"),
+    ]);
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    answer(&mut stage, HumanDecision::Allow(Scope::Session), "upload a.example:443").await;
+    let deny = || HumanDecision::Deny { reason: Some("not there".to_owned()) };
+    answer(&mut stage, deny(), "a.example:443").await;
+    answer(&mut stage, deny(), "a.example:443").await;
+    soon("the run", running.outcome()).await.unwrap();
+    let seen = end(&bench, stage).await;
+    let said = results(&seen);
+    assert!(said[0].contains("allowed true; allowed true"), "{said:?}");
+    assert!(said[1].contains("not there; not there"), "{said:?}");
+    assert_eq!(count(&seen, "permission.requested"), 3);
 }
 
 #[tokio::test]

@@ -88,8 +88,11 @@ fn a_connection_that_waits_for_an_answer_ends_with_its_command() {
         assert!(begin.elapsed() < Duration::from_secs(20));
         std::thread::sleep(Duration::from_millis(5));
     }
-    running.finish();
+    let (_, records) = running.finish();
     assert_eq!(stream.read(&mut [0; 10]).unwrap_or(0), 0);
+    let reason = "the command ended before the connection was made".to_owned();
+    assert_eq!(records.len(), 1);
+    assert_eq!(records[0].outcome, ConnectionOutcome::Refused(reason));
 }
 
 #[test]
@@ -189,13 +192,14 @@ fn stalled_clients_are_cut_and_others_are_served() {
     assert!(running.text(&get("http://ok.example/")).contains("200 OK"));
     for mut stream in stalled {
         let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).ok();
+        stream.read_to_end(&mut answer).unwrap();
+        assert!(String::from_utf8_lossy(&answer).contains("did not arrive in time"), "{answer:?}");
     }
     // A tunnel without a byte is cut as well.
     let mut idle = running.connect();
     idle.write_all(b"CONNECT ok.example:443 HTTP/1.1\r\n\r\n").unwrap();
     let mut answer = String::new();
-    idle.read_to_string(&mut answer).ok();
+    idle.read_to_string(&mut answer).unwrap();
     assert!(answer.contains("200 Connection established"), "{answer}");
 }
 
