@@ -7,6 +7,9 @@ use url::Host;
 
 use crate::addresses::canonical;
 
+/// Name of the loopback addresses. It is not looked up.
+pub(crate) const LOCALHOST: &str = "localhost";
+
 /// Maximum length of a host in bytes, as it is written. A domain name has at most 253.
 const HOST_BYTES_MAX: usize = 512;
 
@@ -76,14 +79,6 @@ impl DestinationHost {
             return Err(DestinationError::Host);
         }
         Ok(DestinationHost::Name(name.to_ascii_lowercase()))
-    }
-
-    /// True for `localhost`, names below it, and loopback addresses.
-    pub(crate) fn is_loopback(&self) -> bool {
-        match self {
-            DestinationHost::Name(name) => name == "localhost" || name.ends_with(".localhost"),
-            DestinationHost::Address(address) => address.is_loopback(),
-        }
     }
 }
 

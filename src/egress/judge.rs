@@ -3,12 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::addresses::{canonical, reserved};
-use crate::destination::{Destination, DestinationHost};
+use crate::destination::{Destination, DestinationHost, LOCALHOST};
 use crate::patterns::{DomainPattern, USUAL_PORTS};
 
 /// Endings of names that no public name server knows. Names without a dot are such names too.
 const LOCAL_NAMES: [&str; 12] = [
-    "localhost",
+    LOCALHOST,
     "local",
     "internal",
     "intranet",
@@ -129,13 +129,29 @@ impl EgressPolicy {
         self.blocked.iter().any(|pattern| pattern.blocks(destination))
     }
 
-    /// Loopback ports that the user listed, without duplicates.
+    /// Destination to which connections to a loopback port of a command are forwarded: `localhost`,
+    /// which is 127.0.0.1 and `::1`, if the rules allow it, otherwise 127.0.0.1.
+    pub(crate) fn forward(&self, port: u16) -> Destination {
+        let localhost = Destination { host: DestinationHost::Name(LOCALHOST.to_owned()), port };
+        if self.allows(&localhost) {
+            return localhost;
+        }
+        Destination::at(Ipv4Addr::LOCALHOST.into(), port)
+    }
+
+    /// Loopback ports that the user listed and did not block, without duplicates.
     pub fn loopback_ports(&self) -> Vec<u16> {
         let mut ports: Vec<u16> =
             self.allowed.iter().filter_map(DomainPattern::loopback_port).collect();
+        ports.retain(|port| self.allows(&self.forward(*port)));
         ports.sort_unstable();
         ports.dedup();
         ports
+    }
+
+    /// True if the rules allow `destination` without an answer and without a lookup.
+    fn allows(&self, destination: &Destination) -> bool {
+        matches!(judge(self, destination, false, None), EgressVerdict::Allow(_))
     }
 }
 
@@ -178,7 +194,7 @@ pub fn judge(
             return if policy.asks { Ask } else { Refuse(EgressRefusal::NotListed) };
         }
     }
-    if name == "localhost" {
+    if name == LOCALHOST {
         let own = [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()]
             .map(|address| SocketAddr::new(address, destination.port));
         return judge_addresses(policy, &own).map_or_else(Refuse, Allow);
@@ -360,6 +376,30 @@ mod tests {
         let allowed = addresses(&["127.0.0.1:3000", "[::1]:3000"]);
         assert_eq!(judge(&policy, &localhost, false, None), EgressVerdict::Allow(allowed));
         assert_eq!(policy.loopback_ports(), [3000]);
+    }
+
+    #[test]
+    fn a_loopback_port_is_forwarded_if_its_server_is_allowed() {
+        let table: [(&[&str], &[&str], &str); 12] = [
+            (&["localhost:3000"], &[], "localhost:3000"),
+            (&["127.0.0.1:3000"], &[], "127.0.0.1:3000"),
+            (&["127.0.0.1:3000", "localhost:3000"], &[], "localhost:3000"),
+            (&["localhost:9", "127.1:8"], &[], "127.0.0.1:8 localhost:9"),
+            (&["localhost:3000"], &["[::1]"], "127.0.0.1:3000"),
+            (&["localhost:3000"], &["127.0.0.1"], ""),
+            (&["localhost:3000"], &["localhost"], ""),
+            (&["[::1]:3000"], &[], ""),
+            (&["127.0.0.2:3000"], &[], ""),
+            (&["x.localhost:3000", "*.x.localhost:3000"], &[], ""),
+            (&["localhost", "127.0.0.1"], &[], ""),
+            (&["localhost", "example.org:80"], &[], ""),
+        ];
+        for (allowed, blocked, expected) in table {
+            let policy = policy(allowed, blocked);
+            let ports = policy.loopback_ports().into_iter();
+            let found: Vec<_> = ports.map(|port| policy.forward(port).to_string()).collect();
+            assert_eq!(found.join(" "), expected, "{allowed:?} {blocked:?}");
+        }
     }
 
     #[test]

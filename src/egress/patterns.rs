@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::destination::{Destination, DestinationHost};
+use crate::destination::{Destination, DestinationHost, LOCALHOST};
 
 /// Ports that an entry without a port covers.
 pub(crate) const USUAL_PORTS: [u16; 2] = [80, 443];
@@ -89,7 +89,7 @@ impl DomainPattern {
         match (&self.hosts, host) {
             (Hosts::One(DestinationHost::Name(name)), DestinationHost::Address(address)) => {
                 let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
-                name == "localhost" && loopback.contains(address)
+                name == LOCALHOST && loopback.contains(address)
             }
             (Hosts::One(listed), _) => listed == host,
             (Hosts::Below(parent), DestinationHost::Name(name)) => {
@@ -99,12 +99,9 @@ impl DomainPattern {
         }
     }
 
-    /// Port of an entry for one loopback host. `None` for other entries.
+    /// Port of an entry that names one and covers 127.0.0.1. `None` for other entries.
     pub(crate) fn loopback_port(&self) -> Option<u16> {
-        match &self.hosts {
-            Hosts::One(host) if host.is_loopback() => self.port,
-            Hosts::One(_) | Hosts::Below(_) => None,
-        }
+        self.port.filter(|_| self.covers(&DestinationHost::Address(Ipv4Addr::LOCALHOST.into())))
     }
 }
 

@@ -290,7 +290,7 @@ impl CommandState {
         client.set_nodelay(true).ok();
         let request = match forward {
             Some(port) => Ok(ProxyRequest {
-                destination: Destination::at(std::net::Ipv4Addr::LOCALHOST.into(), port),
+                destination: self.session.policy.forward(port),
                 protocol: ClientProtocol::Plain,
                 first: Vec::new(),
                 rest_bytes: None,
