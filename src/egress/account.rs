@@ -1,11 +1,12 @@
 //! Accounts of the connections of one command.
 
 use std::collections::HashMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::destination::Destination;
 use crate::judge::EgressRefusal;
+use crate::lock::lock;
 use crate::record::{ConnectionObserver, ConnectionOutcome, ConnectionRecord};
 use crate::relay::MovedBytes;
 
@@ -31,10 +32,6 @@ pub(crate) struct CommandAccounts {
     begun: AtomicUsize,
     /// Sums of the records beyond the number that is recorded one by one.
     summed: Mutex<HashMap<RecordKey, ConnectionRecord>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl CommandAccounts {

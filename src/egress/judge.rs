@@ -103,11 +103,11 @@ pub enum EgressRefusal {
     /// The name could not be looked up.
     #[error("its name could not be looked up: {0}")]
     Lookup(String),
-    /// The person, or nobody in time, answered.
+    /// The person refused, or did not answer in time.
     #[error("{0}")]
     Answered(String),
-    /// The command has asked about too many domains.
-    #[error("this command has asked about {0} other domains already")]
+    /// The command has asked about too many domains and ports.
+    #[error("this command has asked about {0} other domains and ports already")]
     TooManyQuestions(usize),
     /// More was sent to the domain than the user allows.
     #[error(

@@ -15,6 +15,7 @@ mod approval;
 mod destination;
 mod environment;
 mod judge;
+mod lock;
 mod meter;
 mod patterns;
 mod proxy;

@@ -1,9 +1,11 @@
 //! Bytes that a session sends to each domain, and their limit.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Mutex as AsyncMutex;
+
+use crate::lock::lock;
 
 /// Maximum number of domains with a meter of their own. Further ones share one.
 const METERS_MAX: usize = 4096;
@@ -41,7 +43,7 @@ impl UploadMeters {
 
     /// Returns the counter of `host`.
     pub(crate) fn of(&self, host: &str) -> Arc<UploadMeter> {
-        let mut meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut meters = lock(&self.meters);
         let is_full = meters.len() >= METERS_MAX && !meters.contains_key(host);
         let host = if is_full { "" } else { host };
         let new = || {
@@ -56,7 +58,7 @@ impl UploadMeter {
     /// Counts `bytes` that are about to be sent, and returns true; counts nothing and returns false
     /// if they exceed what is allowed.
     pub(crate) fn take(&self, bytes: u64) -> bool {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         let total = state.sent.saturating_add(bytes);
         let fits = total <= state.allowance;
         if fits {
@@ -67,12 +69,12 @@ impl UploadMeter {
 
     /// Number of bytes that were sent.
     pub(crate) fn sent(&self) -> u64 {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).sent
+        lock(&self.state).sent
     }
 
     /// Allows `more` bytes from now on.
     pub(crate) fn allow(&self, more: u64) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         state.allowance = state.sent.saturating_add(more);
     }
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
@@ -19,7 +19,8 @@ use crate::account::CommandAccounts;
 use crate::approval::{Approval, ConnectionApprover, ConnectionQuestion, QuestionCause};
 use crate::destination::{Destination, DestinationHost};
 use crate::judge::{EgressPolicy, EgressRefusal, EgressVerdict, judge};
-use crate::meter::UploadMeters;
+use crate::lock::lock;
+use crate::meter::{UploadMeter, UploadMeters};
 use crate::record::ConnectionObserver;
 use crate::relay::{Relay, RelayError, close_with};
 use crate::request::{
@@ -53,7 +54,7 @@ pub struct EgressLimits {
     pub connect: Duration,
     /// Time without a byte after which a connection is cut.
     pub idle: Duration,
-    /// Maximum number of domains about which one command asks.
+    /// Maximum number of domains and ports about which one command asks.
     pub questions: usize,
     /// Number of connections of one command that are recorded one by one; further ones are counted.
     pub records: usize,
@@ -142,12 +143,14 @@ impl Egress {
         observer: ConnectionObserver,
     ) -> EgressLease {
         let limits = &self.session.limits;
+        let answers: HashMap<_, _> = known.into_iter().map(|each| (each, answered())).collect();
         let command = Arc::new(CommandState {
             session: Arc::clone(&self.session),
             connections: Arc::new(Semaphore::new(limits.command_connections)),
             approver,
             accounts: CommandAccounts::new(observer, limits.records),
-            answers: Mutex::new(known.into_iter().map(|each| (each, answered())).collect()),
+            answers_max: limits.questions + answers.len(),
+            answers: Mutex::new(answers),
             upload_refusals: Mutex::default(),
         });
         let (stop, stopped) = watch::channel(());
@@ -194,19 +197,17 @@ fn answered() -> Arc<OnceCell<Approval>> {
     Arc::new(OnceCell::new_with(Some(Approval::Allowed { lasting: false })))
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 struct CommandState {
     session: Arc<EgressSession>,
     connections: Arc<Semaphore>,
     approver: Arc<dyn ConnectionApprover>,
     accounts: CommandAccounts,
+    /// Maximum number of `answers`: those that came with the command, and one for each question.
+    answers_max: usize,
     /// Answers about destinations, and questions that wait for one.
     answers: Mutex<HashMap<Destination, Arc<OnceCell<Approval>>>>,
     /// Hosts to which the command may send no more, each with the reason.
-    upload_refusals: Mutex<HashMap<String, String>>,
+    upload_refusals: Mutex<HashMap<DestinationHost, String>>,
 }
 
 impl CommandState {
@@ -246,6 +247,8 @@ impl CommandState {
         mut stopped: watch::Receiver<()>,
     ) {
         let mut running = JoinSet::new();
+        // It is not cancelled by the end of another connection: it may hold a client that waits.
+        let mut next = std::pin::pin!(self.next_client(&listener));
         loop {
             let accepted = tokio::select! {
                 _ = stopped.changed() => break,
@@ -255,8 +258,9 @@ impl CommandState {
                     }
                     continue;
                 }
-                accepted = self.next_client(&listener) => accepted,
+                accepted = &mut next => accepted,
             };
+            next.set(self.next_client(&listener));
             match accepted {
                 Ok((client, permits)) => {
                     self.accounts.begin();
@@ -275,14 +279,15 @@ impl CommandState {
         running.shutdown().await;
     }
 
+    /// Accepts a client, and waits until there may be one more connection.
     async fn next_client(
         &self,
         listener: &TcpListener,
     ) -> io::Result<(TcpStream, [OwnedSemaphorePermit; 2])> {
+        let (client, _) = listener.accept().await?;
         let own = Arc::clone(&self.connections).acquire_owned().await;
         let shared = Arc::clone(&self.session.connections).acquire_owned().await;
         let permits = [own.map_err(io::Error::other)?, shared.map_err(io::Error::other)?];
-        let (client, _) = listener.accept().await?;
         Ok((client, permits))
     }
 
@@ -291,7 +296,7 @@ impl CommandState {
         let request = match forward {
             Some(port) => Ok(ProxyRequest {
                 destination: self.session.policy.forward(port),
-                protocol: ClientProtocol::Plain,
+                protocol: ClientProtocol::Raw,
                 first: Vec::new(),
                 rest_bytes: None,
             }),
@@ -301,7 +306,7 @@ impl CommandState {
             },
         };
         match request {
-            Ok(request) => self.handle(client, request, forward.is_some()).await,
+            Ok(request) => self.handle(client, request).await,
             Err(error) => self.refuse_request(client, error).await,
         }
     }
@@ -319,7 +324,7 @@ impl CommandState {
     }
 
     /// Judges a request, connects to its server, and moves bytes until the end.
-    async fn handle(&self, mut client: TcpStream, request: ProxyRequest, is_raw: bool) {
+    async fn handle(&self, mut client: TcpStream, request: ProxyRequest) {
         let ProxyRequest { destination, protocol, first, rest_bytes } = request;
         let mut account = self.accounts.open(&destination);
         let server = match self.admit(&destination).await {
@@ -329,11 +334,7 @@ impl CommandState {
         let mut server = match server {
             Ok(server) => server,
             Err(refusal) => {
-                let answer = if is_raw {
-                    Vec::new()
-                } else {
-                    refusal_answer(protocol, &destination, &refusal)
-                };
+                let answer = refusal_answer(protocol, &destination, &refusal);
                 account.refuse(&refusal);
                 // Recorded before the client knows, so that its command cannot end earlier.
                 drop(account);
@@ -345,10 +346,10 @@ impl CommandState {
         let opened: &[u8] = match protocol {
             ClientProtocol::Tunnel => b"HTTP/1.1 200 Connection established\r\n\r\n",
             ClientProtocol::Socks => &answer_socks(socks_reply::DONE),
-            ClientProtocol::Plain => b"",
+            ClientProtocol::Plain | ClientProtocol::Raw => b"",
         };
-        let host = destination.host.to_string();
-        let gate = |bytes| self.allow_upload(&host, &destination, bytes);
+        let meter = self.session.meters.of(&destination.host.to_string());
+        let gate = |bytes| self.allow_upload(&meter, &destination, bytes);
         let moved = async {
             client.write_all(opened).await?;
             if !first.is_empty() {
@@ -373,10 +374,11 @@ impl CommandState {
         if let Err(RelayError::Refused(refusal)) = moved {
             account.refuse(&refusal);
             drop(account);
-            let answer = refusal_answer(protocol, &destination, &refusal);
-            // In a tunnel an answer would be taken for the server's.
-            let answer =
-                if protocol == ClientProtocol::Plain && !is_raw { answer } else { Vec::new() };
+            let answer = match protocol {
+                ClientProtocol::Plain => refusal_answer(protocol, &destination, &refusal),
+                // An answer would be taken for the server's.
+                ClientProtocol::Tunnel | ClientProtocol::Socks | ClientProtocol::Raw => Vec::new(),
+            };
             close_with(client, &answer, FAREWELL_MAX).await;
         }
     }
@@ -415,9 +417,8 @@ impl CommandState {
     async fn ask(&self, destination: &Destination) -> Result<(), EgressRefusal> {
         let answer = {
             let mut answers = lock(&self.answers);
-            let max = self.session.limits.questions;
-            if answers.len() >= max && !answers.contains_key(destination) {
-                return Err(EgressRefusal::TooManyQuestions(max));
+            if answers.len() >= self.answers_max && !answers.contains_key(destination) {
+                return Err(EgressRefusal::TooManyQuestions(self.session.limits.questions));
             }
             Arc::clone(answers.entry(destination.clone()).or_default())
         };
@@ -446,12 +447,11 @@ impl CommandState {
     /// Counts bytes that are about to be sent to a domain, and asks about more than the limit.
     async fn allow_upload(
         &self,
-        host: &str,
+        meter: &UploadMeter,
         destination: &Destination,
         bytes: u64,
     ) -> Result<(), EgressRefusal> {
-        let meters = &self.session.meters;
-        let meter = meters.of(host);
+        let limit = self.session.meters.limit();
         if meter.take(bytes) {
             return Ok(());
         }
@@ -459,19 +459,20 @@ impl CommandState {
         if meter.take(bytes) {
             return Ok(());
         }
-        if let Some(reason) = lock(&self.upload_refusals).get(host) {
-            return Err(EgressRefusal::Upload(meters.limit(), reason.clone()));
+        if let Some(reason) = lock(&self.upload_refusals).get(&destination.host) {
+            return Err(EgressRefusal::Upload(limit, reason.clone()));
         }
+        let host = destination.host.clone();
         let (destination, cause) = (destination.clone(), QuestionCause::Upload(meter.sent()));
         match self.approver.ask(ConnectionQuestion { destination, cause }).await {
             Approval::Allowed { lasting } => {
-                meter.allow(if lasting { u64::MAX } else { meters.limit().max(bytes) });
+                meter.allow(if lasting { u64::MAX } else { limit.max(bytes) });
                 meter.take(bytes);
                 Ok(())
             }
             Approval::Refused(reason) => {
-                lock(&self.upload_refusals).insert(host.to_owned(), reason.clone());
-                Err(EgressRefusal::Upload(meters.limit(), reason))
+                lock(&self.upload_refusals).insert(host, reason.clone());
+                Err(EgressRefusal::Upload(limit, reason))
             }
         }
     }
@@ -488,6 +489,7 @@ fn refusal_answer(
         EgressRefusal::NoAddress | EgressRefusal::Lookup(_) | EgressRefusal::Unreachable(_)
     );
     match protocol {
+        ClientProtocol::Raw => Vec::new(),
         ClientProtocol::Socks if is_failure => answer_socks(socks_reply::UNREACHABLE).to_vec(),
         ClientProtocol::Socks => answer_socks(socks_reply::REFUSED_BY_RULES).to_vec(),
         ClientProtocol::Tunnel | ClientProtocol::Plain => {

@@ -48,6 +48,8 @@ pub(crate) enum ClientProtocol {
     /// Plain HTTP: the server answers.
     Plain,
     Socks,
+    /// Connection to a forwarded loopback port: everything belongs to the server.
+    Raw,
 }
 
 /// Reason for which the bytes of a client are not a request.

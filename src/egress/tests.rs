@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use crate::{
     Approval, ApprovalFuture, CommandListeners, ConnectionApprover, ConnectionQuestion,
-    ConnectionRecord, DomainPattern, Egress, EgressLease, EgressLimits, EgressPolicy, NameResolver,
-    ResolveFuture,
+    ConnectionRecord, Destination, DomainPattern, Egress, EgressLease, EgressLimits, EgressPolicy,
+    NameResolver, ResolveFuture,
 };
 
 /// Resolver with a table of its own. It remembers what was looked up.
@@ -123,6 +123,8 @@ struct Rig {
     answer: Option<Approval>,
     limits: EgressLimits,
     forwards: Vec<(u16, TcpListener)>,
+    /// Destinations that were allowed with the command.
+    known: Vec<Destination>,
 }
 
 /// Proxy that serves one command.
@@ -145,6 +147,7 @@ impl Rig {
             answer: None,
             limits: EgressLimits { upload_bytes: u64::MAX, ..EgressLimits::default() },
             forwards: Vec::new(),
+            known: Vec::new(),
         }
     }
 
@@ -183,7 +186,7 @@ impl Rig {
         let listeners = CommandListeners { proxy: listener, forwards: self.forwards };
         let lease = egress.serve(
             Box::pin(std::future::ready(Ok(listeners))),
-            Vec::new(),
+            self.known,
             Arc::clone(&approver) as Arc<dyn ConnectionApprover>,
             Arc::new(move |record| seen.lock().unwrap().push(record)),
         );

@@ -2,9 +2,11 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use tokio::sync::mpsc;
+
+use crate::lock::lock;
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -19,7 +21,7 @@ pub(crate) struct Worker {
 impl Worker {
     /// Runs `task` on the thread. Returns false if there is no thread, which drops the task.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> bool {
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = lock(&self.tasks);
         let mut task: Task = Box::pin(task);
         if let Some(running) = &*tasks {
             match running.send(task) {

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::{FileServer, Rig, get, socks_to};
-use crate::{Approval, ConnectionOutcome, EgressLimits, QuestionCause};
+use crate::{Approval, ConnectionOutcome, Destination, EgressLimits, QuestionCause};
 
 const YES: Approval = Approval::Allowed { lasting: false };
 
@@ -76,6 +76,20 @@ fn questions_of_one_command_are_bounded() {
     assert_eq!(running.approver.asked.lock().unwrap().len(), 16);
     let (lines, records) = running.finish();
     assert_eq!((lines.len(), records.len()), (8, 20));
+}
+
+#[test]
+fn domains_that_were_allowed_with_the_command_are_not_counted_as_questions() {
+    let mut rig = Rig::new(&[]).answering(Some(Approval::Refused("no".to_owned())));
+    rig.limits.questions = 2;
+    rig.known = ["a.example:443", "b.example:443", "a.example:443"]
+        .map(|known| Destination::parse(known).unwrap())
+        .into();
+    let running = rig.run();
+    for number in 0..4 {
+        running.text(&get(&format!("http://data{number}.example/")));
+    }
+    assert_eq!(running.approver.asked.lock().unwrap().len(), 2);
 }
 
 #[test]
@@ -168,6 +182,47 @@ fn a_listed_loopback_port_is_forwarded_without_a_proxy() {
     assert!(answer.contains("GET /f"), "{answer}");
     let (_, records) = running.finish();
     assert_eq!(records[0].host, "127.0.0.1");
+}
+
+#[test]
+fn a_forward_of_localhost_reaches_a_server_at_either_loopback_address() {
+    let server = TcpListener::bind("[::1]:0").unwrap();
+    let port = server.local_addr().unwrap().port();
+    let serving = std::thread::spawn(move || {
+        server.accept().unwrap().0.write_all(b"from [::1]").unwrap();
+    });
+    let inside = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = inside.local_addr().unwrap();
+    let mut rig = Rig::new(&[&format!("localhost:{port}")]);
+    rig.forwards.push((port, inside));
+    let running = rig.run();
+    let mut answer = String::new();
+    TcpStream::connect(at).unwrap().read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "from [::1]");
+    serving.join().unwrap();
+    assert_eq!(running.finish().1[0].host, "localhost");
+}
+
+/// A listener that only waits for clients takes no place of a connection.
+#[test]
+fn one_connection_at_a_time_uses_all_listeners() {
+    let server = FileServer::start(None);
+    let inside = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = inside.local_addr().unwrap();
+    let mut rig = Rig::new(&["ok.example"]).named("ok.example", server.address);
+    rig.limits.command_connections = 1;
+    rig.forwards.push((server.address.port(), inside));
+    let running = rig.run();
+    for _ in 0..2 {
+        let mut stream = TcpStream::connect(at).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(b"GET /f HTTP/1.1\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.contains("GET /f"), "{answer}");
+        drop(stream);
+        assert!(running.text(&get("http://ok.example/")).contains("200 OK"));
+    }
 }
 
 #[test]
