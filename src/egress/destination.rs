@@ -1,7 +1,7 @@
 //! Destination of a connection in canonical form.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
 use url::Host;
 
@@ -92,8 +92,7 @@ impl Destination {
     /// Parses `host:port`, the form that `CONNECT` has. An IPv6 address stands in brackets.
     pub fn parse(authority: &str) -> Result<Destination, DestinationError> {
         let (host, port) = authority.rsplit_once(':').ok_or(DestinationError::Port)?;
-        let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
-        let port = is_number.then(|| port.parse().ok()).flatten().ok_or(DestinationError::Port)?;
+        let port = parse_port(port).ok_or(DestinationError::Port)?;
         if host.contains(':') && !host.starts_with('[') {
             return Err(DestinationError::Host);
         }
@@ -122,14 +121,16 @@ impl fmt::Display for Destination {
     }
 }
 
-impl From<Ipv4Addr> for DestinationHost {
-    fn from(address: Ipv4Addr) -> DestinationHost {
-        DestinationHost::Address(address.into())
-    }
+/// Parses a port: decimal digits for a number from 1 to 65535.
+pub(crate) fn parse_port(text: &str) -> Option<u16> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|port| is_number && *port != 0)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -242,7 +243,8 @@ mod tests {
                 format!("{a}.{rest}"), format!("{a:#x}.{b}.0{c:o}.{d}"),
                 format!("::ffff:{address}"), format!("{address}."),
             ] {
-                prop_assert_eq!(DestinationHost::parse(&text), Ok(address.into()), "{}", text);
+                let expected = DestinationHost::Address(address.into());
+                prop_assert_eq!(DestinationHost::parse(&text), Ok(expected), "{}", text);
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::destination::{Destination, DestinationHost, LOCALHOST};
+use crate::destination::{Destination, DestinationHost, LOCALHOST, parse_port};
 
 /// Ports that an entry without a port covers.
 pub(crate) const USUAL_PORTS: [u16; 2] = [80, 443];
@@ -112,10 +112,8 @@ fn split_port(text: &str) -> Result<(&str, Option<u16>), PatternError> {
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
         _ => (text, None),
     };
-    let Some(port) = port else { return Ok((host, None)) };
-    let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
-    let port = is_number.then(|| port.parse().ok()).flatten().filter(|port| *port != 0);
-    port.map(|port| (host, Some(port))).ok_or(PatternError::Invalid)
+    let port = port.map(|port| parse_port(port).ok_or(PatternError::Invalid)).transpose()?;
+    Ok((host, port))
 }
 
 impl fmt::Display for DomainPattern {

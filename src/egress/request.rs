@@ -121,7 +121,9 @@ pub(crate) fn parse_http(bytes: &[u8]) -> Result<Option<ProxyRequest>, RequestEr
     }
     let (destination, path) = absolute(target)?;
     let body = body_bytes(request.headers)?;
-    let mut first = format!("{method} {path} HTTP/1.1\r\nHost: ").into_bytes();
+    // A server answers a client of HTTP/1.0 without chunks.
+    let minor = request.version.unwrap_or_default();
+    let mut first = format!("{method} {path} HTTP/1.{minor}\r\nHost: ").into_bytes();
     first.extend_from_slice(shown_authority(&destination).as_bytes());
     first.extend_from_slice(b"\r\n");
     for field in request.headers.iter() {
@@ -159,11 +161,10 @@ fn absolute(target: &str) -> Result<(Destination, String), RequestError> {
     if authority.contains('@') || path.contains('#') {
         return Err(RequestError::Http("the URL has a user name or a fragment"));
     }
-    let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
-    let destination = if has_port {
-        Destination::parse(authority.strip_suffix(':').unwrap_or(authority))
-    } else {
-        Destination::new(authority, 80)
+    let destination = match authority.rsplit_once(':') {
+        Some((host, "")) => Destination::parse(&format!("{host}:80")),
+        Some((_, port)) if !port.ends_with(']') => Destination::parse(authority),
+        _ => Destination::new(authority, 80),
     };
     let destination = destination
         .map_err(|_| RequestError::Http("the host or the port of the URL is invalid"))?;
@@ -343,6 +344,10 @@ mod tests {
         assert_eq!(get("http://a.example"), "GET / HTTP/1.1|Host: a.example");
         assert_eq!(get("HTTP://a.example?q"), "GET /?q HTTP/1.1|Host: a.example");
         assert_eq!(get("http://[::1]:81/"), "GET / HTTP/1.1|Host: [::1]:81");
+        assert_eq!(get("http://a.example:/b"), "GET /b HTTP/1.1|Host: a.example");
+        assert_eq!(get("http://[::1]:"), "GET / HTTP/1.1|Host: [::1]");
+        let old = parsed("GET http://a.example/ HTTP/1.0\r\n\r\n").unwrap().unwrap();
+        assert!(old.first.starts_with(b"GET / HTTP/1.0\r\n"), "an old client knows no chunks");
         let chunked = "POST http://a.example/ HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n";
         assert_eq!(parsed(chunked).unwrap().unwrap().rest_bytes, None);
     }
@@ -357,6 +362,9 @@ mod tests {
             "GET http://example.org/#x HTTP/1.1\r\n\r\n",
             "GET http://example.org:x/ HTTP/1.1\r\n\r\n",
             "GET http:///path HTTP/1.1\r\n\r\n",
+            "GET http://a.example:80:/ HTTP/1.1\r\n\r\n",
+            "GET http://:/ HTTP/1.1\r\n\r\n",
+            "GET http://::1:/ HTTP/1.1\r\n\r\n",
             "POST http://a.example/ HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
             "POST http://a.example/ HTTP/1.1\r\nContent-Length: +1\r\n\r\n",
             "POST http://a.example/ HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
