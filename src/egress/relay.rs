@@ -8,10 +8,13 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 /// Size of a buffer at first, and its maximum: a transfer that fills it gets a larger one.
 const BUFFER_BYTES: (usize, usize) = (16 << 10, 512 << 10);
+
+/// Time without a byte after which a larger buffer is dropped.
+const BUFFER_KEPT_MAX: Duration = Duration::from_secs(1);
 
 /// Number of reads after which other connections get their turn.
 const READS_IN_A_ROW: u32 = 8;
@@ -117,41 +120,20 @@ impl Pump<'_> {
         gate: impl Fn(u64) -> F,
     ) -> Result<(), RelayError<R>> {
         let mut left = max.unwrap_or(u64::MAX);
-        let mut buffer = Vec::new();
-        let mut size = BUFFER_BYTES.0;
+        let mut buffer = TransferBuffer::default();
         let mut reads: u32 = 0;
         while left > 0 {
-            // An idle connection holds no buffer.
-            if buffer.is_empty() {
-                self.from.readable().await?;
-                buffer.resize(size, 0);
-            }
-            let read = match self.from.try_read(&mut buffer) {
-                Ok(read) => read,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if size > BUFFER_BYTES.0 {
-                        // Between the parts of a fast transfer the buffer stays.
-                        self.from.readable().await?;
-                    } else {
-                        buffer = Vec::new();
-                    }
-                    continue;
-                }
-                Err(error) => return Err(error.into()),
-            };
+            let read = buffer.fill(&self.from).await?;
             if read == 0 {
                 break;
             }
             let taken = usize::try_from(left).unwrap_or(usize::MAX).min(read);
             gate(taken as u64).await.map_err(RelayError::Refused)?;
-            self.to.write_all(&buffer[..taken]).await?;
+            self.to.write_all(&buffer.bytes[..taken]).await?;
             left -= taken as u64;
             self.moved.fetch_add(taken as u64, Ordering::Relaxed);
             self.last.set();
-            if read == buffer.len() && size < BUFFER_BYTES.1 {
-                size *= 2;
-                buffer.resize(size, 0);
-            }
+            buffer.grow_after(read);
             reads += 1;
             if reads.is_multiple_of(READS_IN_A_ROW) {
                 tokio::task::yield_now().await;
@@ -161,6 +143,44 @@ impl Pump<'_> {
             self.to.shutdown().await?;
         }
         Ok(())
+    }
+}
+
+/// Buffer of one direction. An idle connection holds none, 1 s after a fast transfer.
+#[derive(Debug, Default)]
+struct TransferBuffer {
+    bytes: Vec<u8>,
+}
+
+impl TransferBuffer {
+    /// Waits for bytes of `from` and reads them. Returns their number; 0 at the end.
+    async fn fill(&mut self, from: &ReadHalf<'_>) -> io::Result<usize> {
+        loop {
+            if self.bytes.is_empty() {
+                from.readable().await?;
+                self.bytes.resize(BUFFER_BYTES.0, 0);
+            }
+            match from.try_read(&mut self.bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    // Between the parts of a fast transfer the buffer stays.
+                    let is_grown = self.bytes.len() > BUFFER_BYTES.0;
+                    if is_grown && let Ok(ready) = timeout(BUFFER_KEPT_MAX, from.readable()).await {
+                        ready?;
+                    } else {
+                        self.bytes = Vec::new();
+                    }
+                }
+                read => return read,
+            }
+        }
+    }
+
+    /// Doubles the buffer, up to its maximum, if the last `read` bytes have filled it.
+    fn grow_after(&mut self, read: usize) {
+        let size = self.bytes.len();
+        if read == size && size < BUFFER_BYTES.1 {
+            self.bytes.resize(size * 2, 0);
+        }
     }
 }
 
@@ -175,5 +195,34 @@ pub(crate) async fn close_with(mut client: TcpStream, answer: &[u8], patience: D
         io::Result::Ok(())
     };
     // The client may be gone, or not listen.
-    tokio::time::timeout(patience, work).await.ok();
+    timeout(patience, work).await.ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_idle_connection_holds_no_buffer() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut from = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (mut sender, _) = listener.accept().await.unwrap();
+        let (from, _to) = from.split();
+        let mut buffer = TransferBuffer::default();
+        let mut left: usize = 64 << 10;
+        sender.write_all(&vec![7; left]).await.unwrap();
+        while left > 0 {
+            let read = buffer.fill(&from).await.unwrap();
+            buffer.grow_after(read);
+            left -= read;
+        }
+        assert!(buffer.bytes.len() > BUFFER_BYTES.0);
+        timeout(BUFFER_KEPT_MAX * 2, buffer.fill(&from)).await.unwrap_err();
+        assert_eq!(buffer.bytes.capacity(), 0);
+        sender.write_all(b"more").await.unwrap();
+        assert_eq!(buffer.fill(&from).await.unwrap(), 4);
+        assert_eq!(buffer.bytes.len(), BUFFER_BYTES.0);
+    }
 }
