@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use posse::egress::{
-    CommandListeners, Egress, EgressLimits, EgressPolicy, NobodyApproves, PROXY_PORT,
+    CommandListeners, Egress, EgressLimits, EgressPolicy, PROXY_PORT, RefusingApprover,
     SystemResolver, proxy_environment,
 };
 use posse::sandbox::{
@@ -126,7 +126,7 @@ async fn more_with_proxy() -> f64 {
             listeners = Some(request);
             let found = Box::pin(found);
             lease =
-                Some(egress.serve(found, Vec::new(), Arc::new(NobodyApproves), Arc::new(|_| {})));
+                Some(egress.serve(found, Vec::new(), Arc::new(RefusingApprover), Arc::new(|_| {})));
         }
         let besides = Exemptions { unsurveyed: true, ..Exemptions::default() };
         let outcome = sandbox.run_judged(spawn, besides, None, listeners, |_| {}).await.unwrap();

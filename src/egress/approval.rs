@@ -22,7 +22,7 @@ pub struct ConnectionQuestion {
 pub enum QuestionCause {
     /// The domain is new.
     NewDomain,
-    /// The session has sent this number of bytes to the domain, which is the limit.
+    /// The session has sent this number of bytes to the domain, and more would exceed the limit.
     Upload(u64),
 }
 
@@ -45,18 +45,13 @@ pub trait ConnectionApprover: Send + Sync + 'static {
     fn ask(&self, question: ConnectionQuestion) -> ApprovalFuture;
 }
 
-/// Refuses every question at once, because no person can be asked.
+/// Refuses every question at once, because no user can be asked.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct NobodyApproves;
+pub struct RefusingApprover;
 
-impl ConnectionApprover for NobodyApproves {
-    fn ask(&self, question: ConnectionQuestion) -> ApprovalFuture {
-        let reason = match question.cause {
-            QuestionCause::NewDomain => {
-                "it is not in network.allowedDomains, and no user can be asked"
-            }
-            QuestionCause::Upload(_) => "no user can be asked",
-        };
-        Box::pin(std::future::ready(Approval::Refused(reason.to_owned())))
+impl ConnectionApprover for RefusingApprover {
+    fn ask(&self, _: ConnectionQuestion) -> ApprovalFuture {
+        let refused = Approval::Refused("no user can be asked".to_owned());
+        Box::pin(std::future::ready(refused))
     }
 }

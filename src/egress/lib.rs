@@ -30,7 +30,8 @@ mod tests;
 
 pub use addresses::reserved;
 pub use approval::{
-    Approval, ApprovalFuture, ConnectionApprover, ConnectionQuestion, NobodyApproves, QuestionCause,
+    Approval, ApprovalFuture, ConnectionApprover, ConnectionQuestion, QuestionCause,
+    RefusingApprover,
 };
 pub use destination::{Destination, DestinationError, DestinationHost};
 pub use environment::{PROXY_PORT, proxy_environment};

@@ -273,7 +273,8 @@ fn prepare(
     let stat = fstat(&directory)
         .map_err(|errno| ToolError::new("FIL002", format!("{}: {errno}", place.shown())))?;
     let cwd = place.absolute().display().to_string();
-    registries::check(env, sandbox, &command, place.absolute())?;
+    let programs = env.commands.programs(&command, &cwd);
+    registries::check(env, sandbox, &programs, place.absolute())?;
     let links = links::resolve(&env.commands.paths(&command, &cwd));
     let inside = |output: &CommandOutput| {
         let path = &output.path;
@@ -304,7 +305,7 @@ fn prepare(
     }));
     parts.extend(replaces.iter().map(String::as_bytes));
     parts.extend(hashed.iter().map(|path| path.as_os_str().as_encoded_bytes()));
-    let domains = connections::named_domains(env, &command, &cwd);
+    let domains = connections::named_domains(env, &programs);
     let detail = detail(&command, &unprotected, &domains);
     let words = (summary(&command, &place, &unprotected, background), detail);
     let digest = digest::of(&parts);

@@ -188,7 +188,7 @@ impl GrantView {
         let shown = std::mem::take(&mut self.questions.lock().shown);
         for (request_id, ShownQuestion { origin, .. }) in shown {
             self.questions.lock().end(request_id.clone(), QuestionEnd::Withdrawn);
-            let reason = "the part that asks the user has stopped".to_owned();
+            let reason = "the permission prompt is unavailable".to_owned();
             let event = Event::PermissionWithdrawn { request_id, reason };
             self.transcript.note(Some(&origin), event);
         }

@@ -114,7 +114,7 @@ impl AskingCall {
             Some(ApprovalResult::Denied { reason }) => ConnectionAnswer::Denied { reason },
             // The last one belongs to requests of the model.
             None | Some(ApprovalResult::Answered(_)) => {
-                let reason = "the part that asks the user has stopped".to_owned();
+                let reason = "the permission prompt is unavailable".to_owned();
                 ConnectionAnswer::Denied { reason }
             }
         }
@@ -140,8 +140,6 @@ fn denial(mode: PermissionMode) -> Option<String> {
 
 /// Policy of one question: a grant for exactly this target allows it, otherwise a person decides.
 struct ConnectionPolicy {
-    operation: String,
-    target: String,
     question: PermissionQuestion,
 }
 
@@ -159,7 +157,7 @@ impl ConnectionPolicy {
             rule: None,
             confinement: ConnectionPolicy::confinement(),
         };
-        ConnectionPolicy { operation: operation.clone(), target: target.clone(), question }
+        ConnectionPolicy { question }
     }
 
     fn confinement() -> Confinement {
@@ -171,7 +169,8 @@ impl ConnectionPolicy {
     }
 
     fn is_granted(&self, grants: &[Grant]) -> bool {
-        grants.iter().any(|grant| grant.operation == self.operation && grant.target == self.target)
+        let Some(Grant { operation, target, .. }) = &self.question.grant else { return false };
+        grants.iter().any(|grant| grant.operation == *operation && grant.target == *target)
     }
 }
 

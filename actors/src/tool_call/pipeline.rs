@@ -345,7 +345,7 @@ impl Pipeline {
             Some(ApprovalResult::Covered) => Ok(None),
             Some(ApprovalResult::Denied { reason }) => Err(denied(&reason, None)),
             Some(ApprovalResult::Answered(_)) | None => {
-                Err(denied("the part that asks the user has stopped", None))
+                Err(denied("the permission prompt is unavailable", None))
             }
         }
     }
@@ -357,13 +357,13 @@ impl Pipeline {
             Some(ApprovalResult::Answered(answer)) => answer,
             Some(ApprovalResult::Denied { reason }) => UserAnswer::Unavailable(reason),
             Some(ApprovalResult::Allowed(_) | ApprovalResult::Covered) | None => {
-                UserAnswer::Unavailable("the part that asks the user has stopped".to_owned())
+                UserAnswer::Unavailable("the permission prompt is unavailable".to_owned())
             }
         }
     }
 
     /// Opens a permission request, or a request of the model, and waits for the answer. `None` if
-    /// the part that asks has stopped.
+    /// the permission coordinator has stopped.
     async fn ask(
         &self,
         tool: &dyn Tool,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use posse_egress::{
-    CommandListeners, DomainPattern, Egress, EgressLimits, EgressPolicy, NobodyApproves,
+    CommandListeners, DomainPattern, Egress, EgressLimits, EgressPolicy, RefusingApprover,
     SystemResolver,
 };
 
@@ -47,7 +47,7 @@ fn main() {
     let lease = egress.serve(
         Box::pin(std::future::ready(Ok(listeners))),
         Vec::new(),
-        Arc::new(NobodyApproves),
+        Arc::new(RefusingApprover),
         Arc::new(|_| {}),
     );
     let direct = || TcpStream::connect(("127.0.0.1", port)).unwrap();

@@ -20,10 +20,15 @@ use crate::ToolEnvironment;
 
 /// Note for the model and the user about a command that could connect to nothing, although no
 /// connection was refused.
-pub(super) const PROXY_ALONE: &str = "this command reaches the network through the proxy in HTTP_PROXY and HTTPS_PROXY alone (HTTP \
-     and SOCKS5 at 127.0.0.1:61080); programs that ignore these variables reach nothing, and names \
-     are not looked up outside the proxy. git over ssh: use https, or, if the user lists the host \
-     with port 22, GIT_SSH_COMMAND='ssh -o ProxyCommand=\"nc -X 5 -x 127.0.0.1:61080 %h %p\"'";
+pub(super) fn proxy_alone() -> String {
+    format!(
+        "this command reaches the network through the proxy in HTTP_PROXY and HTTPS_PROXY alone \
+         (HTTP and SOCKS5 at 127.0.0.1:{PROXY_PORT}); programs that ignore these variables reach \
+         nothing, and names are not looked up outside the proxy. git over ssh: use https, or, if \
+         the user lists the host with port 22, \
+         GIT_SSH_COMMAND='ssh -o ProxyCommand=\"nc -X 5 -x 127.0.0.1:{PROXY_PORT} %h %p\"'"
+    )
+}
 
 /// Maximum number of domains that a question about a command shows.
 const NAMED_MAX: usize = 8;
@@ -80,12 +85,12 @@ impl CommandNetwork {
     }
 }
 
-/// Domains of the web addresses among the words of a command about which a person would be asked, the
+/// Domains of the web addresses among the words of `programs` about which a person would be asked, the
 /// first [`NAMED_MAX`] of them. A question about the command shows them, so that a yes allows both.
-pub(super) fn named_domains(env: &ToolEnvironment, command: &str, cwd: &str) -> Vec<Destination> {
+pub(super) fn named_domains(env: &ToolEnvironment, programs: &[Vec<String>]) -> Vec<Destination> {
     let Some(egress) = &env.egress else { return Vec::new() };
     let mut named = Vec::new();
-    for word in env.commands.programs(command, cwd).iter().flatten() {
+    for word in programs.iter().flatten() {
         let found = named_domain(word).filter(|found| egress.asks_about(found));
         named.extend(found.filter(|found| !named.contains(found)));
     }

@@ -14,7 +14,7 @@ use posse_sandbox::{
 };
 use tokio::sync::oneshot;
 
-use crate::bash::connections::{CommandNetwork, PROXY_ALONE};
+use crate::bash::connections::{CommandNetwork, proxy_alone};
 use crate::bash::{JOB_TIMEOUT, announce, background, network, refused, report};
 use crate::jobs::{Job, NewJob, continued};
 use crate::{ToolEnvironment, spill};
@@ -114,7 +114,7 @@ pub(super) async fn run(
 /// Notes for the model about the network of a command.
 struct NetworkNotes {
     /// Reason why the command failed without network; `None` if it did not.
-    missed: Option<&'static str>,
+    missed: Option<String>,
     /// Connections that were refused, one line each.
     refused: Vec<String>,
 }
@@ -129,8 +129,8 @@ impl NetworkNotes {
         refused: Vec<String>,
     ) -> NetworkNotes {
         let missed = match (is_by_domain, is_offline && network::is_missed(outcome)) {
-            (true, true) if refused.is_empty() => Some(PROXY_ALONE),
-            (false, true) => Some(network::NO_NETWORK),
+            (true, true) if refused.is_empty() => Some(proxy_alone()),
+            (false, true) => Some(network::NO_NETWORK.to_owned()),
             _ => None,
         };
         NetworkNotes { missed, refused }
@@ -152,7 +152,7 @@ async fn result(
     for message in finding_lines(&outcome.findings) {
         context.facts.send(Event::Warning { message }).await.ok();
     }
-    if let Some(missed) = missed
+    if let Some(missed) = &missed
         && !env.told_offline.swap(true, Ordering::Relaxed)
     {
         let message = format!("a command failed: {missed}");
@@ -162,7 +162,6 @@ async fn result(
     for message in untold.clone() {
         context.facts.send(Event::Warning { message }).await.ok();
     }
-    let missed = missed.map(str::to_owned);
     let notes = missed.into_iter().chain(refused).chain(untold).chain(note);
     report::output(&env.session_dir, context, outcome, notes.collect(), timeout)
 }

@@ -153,16 +153,15 @@ impl PackageManager {
     }
 }
 
-/// Refuses `command` with [`CODE`] if it fetches packages and the sandbox hides a file `.npmrc` or
+/// Refuses a command with [`CODE`] if one of its `programs` fetches packages and the sandbox hides a file `.npmrc` or
 /// `.yarnrc.yml` that names a package registry, in `cwd`, in a folder above it or in the home
 /// folder.
 pub(super) fn check(
     env: &ToolEnvironment,
     sandbox: &Sandbox,
-    command: &str,
+    programs: &[Vec<String>],
     cwd: &Path,
 ) -> Result<(), ToolError> {
-    let programs = env.commands.programs(command, &cwd.display().to_string());
     let Some(name) = programs.iter().find_map(|words| fetching_program(words)) else {
         return Ok(());
     };
