@@ -60,13 +60,17 @@ pub const SECRET_PAIRS: [(&str, &str); 9] = [
     (".gem", "credentials"),
     (".streamlit", "secrets.toml"),
 ];
+/// Suffixes of copies that editors and people make of a file beside it: backups of Emacs, swap files
+/// of Vim, and usual names.
+const COPY_ENDINGS: [&str; 9] =
+    ["~", ".bak", ".backup", ".old", ".orig", ".save", ".swn", ".swo", ".swp"];
 /// Suffixes that make an `.env` file an example.
 pub const EXAMPLES: [&str; 3] = [".example", ".sample", ".template"];
 
 /// Paths of credential stores below the home folder: files, and folders with all their contents.
 /// Paths that [`is_secret`] recognises are listed as well, because the sandbox does not scan the
 /// home folder for them.
-pub const HOME_STORES: [&str; 121] = [
+pub const HOME_STORES: [&str; 138] = [
     ".ssh",
     ".gnupg",
     ".aws",
@@ -186,6 +190,23 @@ pub const HOME_STORES: [&str; 121] = [
     ".vercel",
     ".viminfo",
     ".wrangler",
+    ".config/Element",
+    ".config/Mattermost",
+    ".config/isyncrc",
+    ".config/msmtp",
+    ".config/zen",
+    ".dbeaver4",
+    ".fetchmailrc",
+    ".floorp",
+    ".librewolf",
+    ".local/share/DBeaverData",
+    ".local/share/TelegramDesktop",
+    ".mbsyncrc",
+    ".msmtprc",
+    ".purple",
+    ".var/app",
+    ".waterfox",
+    ".zen",
     "Library/Keychains",
     "Library/Cookies",
     "Library/Application Support/Google/Chrome",
@@ -209,9 +230,26 @@ pub fn is_secret(path: &str) -> bool {
         }
         above = part;
     }
-    is_environment_file(above)
-        || SECRET_FILES.iter().any(|file| same(file, above))
-        || SECRET_ENDINGS.iter().any(|ending| ends_with(above, ending))
+    is_secret_name(above) || copied_name(above).is_some_and(is_secret_name)
+}
+
+fn is_secret_name(name: &str) -> bool {
+    is_environment_file(name)
+        || SECRET_FILES.iter().any(|file| file.eq_ignore_ascii_case(name))
+        || SECRET_ENDINGS.iter().any(|ending| ends_with(name, ending))
+}
+
+/// Name of the file of which `name` is a copy, such as `id_rsa` for `.id_rsa.swp` and `#id_rsa#`. `None`
+/// if it is no copy.
+fn copied_name(name: &str) -> Option<&str> {
+    if let Some(inner) = name.strip_prefix('#').and_then(|rest| rest.strip_suffix('#')) {
+        return Some(inner);
+    }
+    let ending = COPY_ENDINGS.iter().find(|ending| ends_with(name, ending))?;
+    let original = &name[..name.len() - ending.len()];
+    // Vim puts a dot before the name unless it begins with one.
+    let without_dot = original.strip_prefix('.').filter(|_| ending.starts_with(".sw"));
+    Some(without_dot.filter(|rest| is_secret_name(rest)).unwrap_or(original))
 }
 
 /// Returns patterns of the names of secret files, in lower case, in which `*` stands for any
@@ -219,7 +257,19 @@ pub fn is_secret(path: &str) -> bool {
 pub fn name_patterns() -> impl Iterator<Item = String> {
     let names = SECRET_FOLDERS.iter().chain(&SECRET_FILES).map(|name| (*name).to_owned());
     let endings = SECRET_ENDINGS.iter().map(|ending| format!("*{ending}"));
-    names.chain(endings).chain([".env*".to_owned(), "*.env".to_owned()])
+    let names: Vec<String> = names.chain(endings).collect();
+    let copies: Vec<String> = names
+        .iter()
+        .flat_map(|name| {
+            let copy = |ending: &&str| {
+                let dot =
+                    if ending.starts_with(".sw") && !name.starts_with('.') { "." } else { "" };
+                format!("{dot}{name}{ending}")
+            };
+            COPY_ENDINGS.iter().map(copy).chain([format!("#{name}#")]).collect::<Vec<_>>()
+        })
+        .collect();
+    names.into_iter().chain(copies).chain([".env*".to_owned(), "*.env".to_owned()])
 }
 
 fn ends_with(name: &str, ending: &str) -> bool {
@@ -273,6 +323,13 @@ mod tests {
             ".npmrc",
             "/h/.codex/auth.json",
             "x/.posse-login/auth.json",
+            ".netrc.swp",
+            ".id_rsa.swo",
+            "server.pem~",
+            "server.key.BAK",
+            "#id_ed25519#",
+            "prod.env.old",
+            ".npmrc.orig",
             "/h/.config/gcloud/a/b",
         ];
         let open = [
@@ -288,6 +345,12 @@ mod tests {
             "main.tf",
             "env",
             "id_rsa.pub",
+            "id_rsa.pub.bak",
+            "main.rs~",
+            "notes.bak",
+            ".main.rs.swp",
+            "#notes#",
+            "~",
             "config.json",
             "docker/config.json",
             "src/key.rs",

@@ -1,5 +1,5 @@
 //! Files that a program writes, and files to which it gives other names, as far as its words tell.
-//! Source: the manuals of coreutils 9.1, sed 4.8 and git 2.39.
+//! Source: the manuals of coreutils 9.1, sed 4.8, git 2.39, tar 1.34, curl 7.88, wget 1.21 and pandoc 2.17.
 
 use crate::shell::Names;
 use crate::shell::walk::base;
@@ -11,6 +11,16 @@ const TRANSFERS: Names = Names("cp mv install ln");
 const TO_LAST: Names = Names("rsync scp");
 /// Programs that write or create all their operands.
 const WRITES_ALL: Names = Names("tee touch mkdir truncate");
+
+/// Programs with an option, in its short and long form, whose value is a file that they replace.
+/// Compilers are left out: their output is made again and again.
+const OUTPUT_OPTIONS: [(&str, Option<char>, &str); 5] = [
+    ("curl", Some('o'), "--output"),
+    ("git", None, "--output"),
+    ("pandoc", Some('o'), "--output"),
+    ("sort", Some('o'), "--output"),
+    ("wget", Some('O'), "--output-document"),
+];
 
 /// Long options whose value is the next word.
 const VALUED: Names = Names(
@@ -97,7 +107,15 @@ pub(crate) fn of_program<'w>(name: &str, words: &[&'w str]) -> WrittenFiles<'w> 
         let makes_folders = name == "mkdir";
         return WrittenFiles { files: operands(), replaces, makes_folders, transfer: None };
     }
+    if let Some((_, short, long)) = OUTPUT_OPTIONS.iter().find(|(program, ..)| *program == name)
+        && let Some(file) = option_value(words, *short, long)
+    {
+        return WrittenFiles { files: vec![file], replaces: true, ..WrittenFiles::default() };
+    }
+    let replaces = matches!(name, "tar" | "uniq");
     let files = match name {
+        "tar" => created_archive(words).into_iter().collect(),
+        "uniq" => operands().into_iter().skip(1).collect(),
         "git" if words.first() == Some(&"mv") => {
             return from_transfer(transfer("mv", &words[1..]));
         }
@@ -111,7 +129,44 @@ pub(crate) fn of_program<'w>(name: &str, words: &[&'w str]) -> WrittenFiles<'w> 
         _ if TO_LAST.has(name) => operands().pop().into_iter().collect(),
         _ => Vec::new(),
     };
-    WrittenFiles { files, ..WrittenFiles::default() }
+    WrittenFiles { files, replaces, ..WrittenFiles::default() }
+}
+
+/// Archive that `tar` creates. `None` if it does something else.
+fn created_archive<'w>(words: &[&'w str]) -> Option<&'w str> {
+    // The first word may be letters of options without a hyphen, whose values follow it.
+    let bundle = words.first().filter(|first| !first.starts_with('-'));
+    let creates = has(words, 'c', "--create") || bundle.is_some_and(|first| first.contains('c'));
+    if !creates {
+        return None;
+    }
+    if let Some(bundle) = bundle.filter(|bundle| bundle.contains('f')) {
+        let before = bundle.split('f').next().unwrap_or_default();
+        let values = before.chars().filter(|letter| "bCgHKLNTVX".contains(*letter)).count();
+        return words.get(1 + values).copied();
+    }
+    option_value(words, Some('f'), "--file")
+}
+
+/// Value of the option `short` or `long`, which may be abbreviated.
+fn option_value<'w>(words: &[&'w str], short: Option<char>, long: &str) -> Option<&'w str> {
+    let mut words = words.iter().copied();
+    while let Some(word) = words.next() {
+        if word == "--" {
+            return None;
+        }
+        let (name, value) = word.split_once('=').map_or((word, None), |(n, v)| (n, Some(v)));
+        if name.len() > 2 && name.starts_with("--") {
+            if long.starts_with(name) {
+                return value.or_else(|| words.next());
+            }
+        } else if let Some(letters) = word.strip_prefix('-')
+            && let Some((_, value)) = short.and_then(|short| letters.split_once(short))
+        {
+            return if value.is_empty() { words.next() } else { Some(value) };
+        }
+    }
+    None
 }
 
 /// Reads the operands of a program in [`TRANSFERS`]. `None` if there are too few.
@@ -246,6 +301,23 @@ mod tests {
             ("dd if=a of=b", "b"),
             ("rsync -a a b", "b"),
             ("grep mv AGENTS.md", ""),
+            ("sort a -o b", "b"),
+            ("sort -uob a", "b"),
+            ("sort --outp=b a", "b"),
+            ("sort a b", ""),
+            ("git diff --output b", "b"),
+            ("git log --output=b -1", "b"),
+            ("git diff -- --output", ""),
+            ("curl -so b example.org", "b"),
+            ("wget -O b example.org", "b"),
+            ("uniq -c a b", "b"),
+            ("uniq a", ""),
+            ("tar -czf b a", "b"),
+            ("tar czf b a", "b"),
+            ("tar cCf d b a", "b"),
+            ("tar --create --file=b a", "b"),
+            ("tar xzf a", ""),
+            ("tar -tf a", ""),
             ("cp a", ""),
         ] {
             let words: Vec<&str> = command.split(' ').collect();
