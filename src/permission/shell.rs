@@ -6,6 +6,7 @@
 //! options from a table ([`allow`]), read in the same way by two parsers ([`grammar`]). Everything
 //! else asks. The sandbox is the security boundary, not this judge.
 pub(crate) mod allow;
+mod arguments;
 pub(crate) mod danger;
 mod destinations;
 pub(crate) mod effects;

@@ -2,9 +2,12 @@
 //! Source: the manuals of coreutils 9.1, sed 4.8, git 2.39, tar 1.34, curl 7.88, wget 1.21 and pandoc 2.17.
 
 use crate::shell::Names;
+use crate::shell::arguments::{Arguments, ValuedOptions};
 use crate::shell::walk::base;
 use crate::shell::wrappers::wrapper_named;
 
+/// Letters of the options of `tar` that have a value.
+const TAR_VALUED: &str = "fbCFgHIKLNTVX";
 /// Programs that copy, move or link their operands to a destination.
 const TRANSFERS: Names = Names("cp mv install ln");
 /// Programs whose last operand is a destination, and whose options are not known here.
@@ -22,11 +25,21 @@ const OUTPUT_OPTIONS: [(&str, Option<char>, &str); 5] = [
     ("wget", Some('O'), "--output-document"),
 ];
 
-/// Long options whose value is the next word.
-const VALUED: Names = Names(
-    "\
-    --target-directory --suffix --mode --owner --group --date --reference --size --expression --file",
-);
+/// Long options of all programs here that have a value.
+const VALUED: &[&str] = &[
+    "--target-directory",
+    "--suffix",
+    "--mode",
+    "--owner",
+    "--group",
+    "--date",
+    "--reference",
+    "--size",
+    "--expression",
+    "--file",
+    "--output",
+    "--output-document",
+];
 
 /// Options of `cp` that keep symbolic links.
 const KEEPS_LINKS: [(char, &str); 5] = [
@@ -96,84 +109,64 @@ pub(crate) fn of_command<'w>(words: &[&'w str]) -> WrittenFiles<'w> {
 
 /// Files that the program `name` with the arguments `words` writes.
 pub(crate) fn of_program<'w>(name: &str, words: &[&'w str]) -> WrittenFiles<'w> {
-    let operands = || operands(name, words);
-    let from_transfer = |transfer| WrittenFiles { transfer, ..WrittenFiles::default() };
-    if TRANSFERS.has(name) {
-        return from_transfer(transfer(name, words));
+    if name == "git" && words.first() == Some(&"mv") {
+        let transfer = transfer("mv", &words[1..]);
+        return WrittenFiles { transfer, ..WrittenFiles::default() };
     }
+    if TRANSFERS.has(name) {
+        return WrittenFiles { transfer: transfer(name, words), ..WrittenFiles::default() };
+    }
+    let arguments = read(name, words);
     if WRITES_ALL.has(name) {
-        let appends = has(words, 'a', "--append");
+        let appends = arguments.has(Some('a'), "--append");
         let replaces = name == "truncate" || (name == "tee" && !appends);
         let makes_folders = name == "mkdir";
-        return WrittenFiles { files: operands(), replaces, makes_folders, transfer: None };
+        let files = arguments.operands;
+        return WrittenFiles { files, replaces, makes_folders, transfer: None };
     }
     if let Some((_, short, long)) = OUTPUT_OPTIONS.iter().find(|(program, ..)| *program == name)
-        && let Some(file) = option_value(words, *short, long)
+        && let Some(file) = arguments.value(*short, long)
     {
         return WrittenFiles { files: vec![file], replaces: true, ..WrittenFiles::default() };
     }
     let replaces = matches!(name, "tar" | "uniq");
     let files = match name {
-        "tar" => created_archive(words).into_iter().collect(),
-        "uniq" => operands().into_iter().skip(1).collect(),
-        "git" if words.first() == Some(&"mv") => {
-            return from_transfer(transfer("mv", &words[1..]));
-        }
-        "sed" if has(words, 'i', "--in-place") || starts(words, "--in-place=") => {
-            let has_script = has(words, 'e', "--expression") || has(words, 'f', "--file");
-            let has_script =
-                has_script || starts(words, "--expression=") || starts(words, "--file=");
-            operands().into_iter().skip(usize::from(!has_script)).collect()
+        "tar" => created_archive(words, &arguments).into_iter().collect(),
+        "uniq" => arguments.operands.into_iter().skip(1).collect(),
+        "sed" if arguments.has(Some('i'), "--in-place") => {
+            let has_script = arguments.has(Some('e'), "--expression");
+            let has_script = has_script || arguments.has(Some('f'), "--file");
+            arguments.operands.into_iter().skip(usize::from(!has_script)).collect()
         }
         "dd" => words.iter().filter_map(|word| word.strip_prefix("of=")).collect(),
-        _ if TO_LAST.has(name) => operands().pop().into_iter().collect(),
+        _ if TO_LAST.has(name) => arguments.operands.last().copied().into_iter().collect(),
         _ => Vec::new(),
     };
     WrittenFiles { files, replaces, ..WrittenFiles::default() }
 }
 
 /// Archive that `tar` creates. `None` if it does something else.
-fn created_archive<'w>(words: &[&'w str]) -> Option<&'w str> {
+fn created_archive<'w>(words: &[&'w str], arguments: &Arguments<'w>) -> Option<&'w str> {
     // The first word may be letters of options without a hyphen, whose values follow it.
     let bundle = words.first().filter(|first| !first.starts_with('-'));
-    let creates = has(words, 'c', "--create") || bundle.is_some_and(|first| first.contains('c'));
-    if !creates {
+    let creates = arguments.has(Some('c'), "--create");
+    if !creates && !bundle.is_some_and(|first| first.contains('c')) {
         return None;
     }
-    if let Some(bundle) = bundle.filter(|bundle| bundle.contains('f')) {
-        let before = bundle.split('f').next().unwrap_or_default();
-        let values = before.chars().filter(|letter| "bCgHKLNTVX".contains(*letter)).count();
+    if let Some((before, _)) = bundle.and_then(|bundle| bundle.split_once('f')) {
+        let values = before.chars().filter(|letter| TAR_VALUED.contains(*letter)).count();
         return words.get(1 + values).copied();
     }
-    option_value(words, Some('f'), "--file")
-}
-
-/// Value of the option `short` or `long`, which may be abbreviated.
-fn option_value<'w>(words: &[&'w str], short: Option<char>, long: &str) -> Option<&'w str> {
-    let mut words = words.iter().copied();
-    while let Some(word) = words.next() {
-        if word == "--" {
-            return None;
-        }
-        let (name, value) = word.split_once('=').map_or((word, None), |(n, v)| (n, Some(v)));
-        if name.len() > 2 && name.starts_with("--") {
-            if long.starts_with(name) {
-                return value.or_else(|| words.next());
-            }
-        } else if let Some(letters) = word.strip_prefix('-')
-            && let Some((_, value)) = short.and_then(|short| letters.split_once(short))
-        {
-            return if value.is_empty() { words.next() } else { Some(value) };
-        }
-    }
-    None
+    arguments.value(Some('f'), "--file")
 }
 
 /// Reads the operands of a program in [`TRANSFERS`]. `None` if there are too few.
 fn transfer<'w>(name: &str, words: &[&'w str]) -> Option<Transfer<'w>> {
-    let mut sources = operands(name, words);
-    let in_folder = target_folder(words);
-    let makes_folders = name == "install" && has(words, 'd', "--directory");
+    let arguments = read(name, words);
+    let mut sources = arguments.operands.clone();
+    let is_set = |letter, long: &str| arguments.has(Some(letter), long);
+    let in_folder = arguments.value(Some('t'), "--target-directory");
+    let makes_folders = name == "install" && is_set('d', "--directory");
     let (to, is_to_folder) = match in_folder {
         Some(folder) => (folder, true),
         None if name == "ln" && sources.len() == 1 => (".", true),
@@ -183,7 +176,6 @@ fn transfer<'w>(name: &str, words: &[&'w str]) -> Option<Transfer<'w>> {
             (to, is_named || sources.len() > 1 || makes_folders)
         }
     };
-    let is_set = |letter, long: &str| has(words, letter, long);
     let kind = match name {
         "mv" => TransferKind::Move,
         "ln" if is_set('s', "--symbolic") && !is_set('r', "--relative") => TransferKind::Link,
@@ -211,72 +203,51 @@ fn transfer<'w>(name: &str, words: &[&'w str]) -> Option<Transfer<'w>> {
     Some(Transfer { kind, sources, to, is_to_folder, replaces })
 }
 
-/// Words that are neither options nor values of them. All words after `--` are operands.
-fn operands<'w>(name: &str, words: &[&'w str]) -> Vec<&'w str> {
-    let valued = match name {
-        "cp" | "mv" | "ln" => "tS",
-        "install" => "tSmog",
-        "mkdir" => "m",
-        "touch" => "drt",
-        "truncate" => "sr",
-        "sed" => "ef",
-        _ => "",
+/// Arguments of the program `name`.
+fn read<'w>(name: &str, words: &[&'w str]) -> Arguments<'w> {
+    let (letters, attached) = match name {
+        "cp" | "mv" | "ln" => ("tS", ""),
+        "install" => ("tSmog", ""),
+        "mkdir" => ("m", ""),
+        "touch" => ("drt", ""),
+        "truncate" => ("sr", ""),
+        "sed" => ("efl", "i"),
+        "sort" => ("oktST", ""),
+        "curl" => ("oHdXuAebTFmwxr", ""),
+        "wget" => ("OPoaitTwUQ", ""),
+        "pandoc" => ("oftrwVMHBACcT", ""),
+        "uniq" => ("fsw", ""),
+        "tar" => (TAR_VALUED, ""),
+        _ => ("", ""),
     };
-    let mut operands = Vec::new();
-    let (mut is_value, mut only_operands) = (false, false);
-    for word in words.iter().copied() {
-        if std::mem::take(&mut is_value) {
-            continue;
-        }
-        if only_operands || !word.starts_with('-') || word == "-" {
-            operands.push(word);
-        } else if word == "--" {
-            only_operands = true;
-        } else if word.starts_with("--") {
-            is_value = VALUED.has(word);
-        } else {
-            let at = word.find(|c: char| valued.contains(c));
-            is_value = at.is_some_and(|at| at + 1 == word.len());
-        }
-    }
-    operands
-}
-
-/// Value of `-t` or `--target-directory`.
-fn target_folder<'w>(words: &[&'w str]) -> Option<&'w str> {
-    let mut words = words.iter().copied();
-    while let Some(word) = words.next() {
-        if let Some((name, value)) = word.split_once('=')
-            && name.starts_with("--t")
-            && "--target-directory".starts_with(name)
-        {
-            return Some(value);
-        }
-        if word.starts_with("--t") && "--target-directory".starts_with(word) {
-            return words.next();
-        }
-        let letters = word.strip_prefix('-').filter(|letters| !letters.starts_with('-'));
-        if let Some((_, value)) = letters.and_then(|letters| letters.split_once('t')) {
-            return if value.is_empty() { words.next() } else { Some(value) };
-        }
-    }
-    None
-}
-
-/// True if `words` contain the short option `letter`, alone or with others, or the option `long`.
-fn has(words: &[&str], letter: char, long: &str) -> bool {
-    words.iter().any(|word| {
-        (word.starts_with('-') && !word.starts_with("--") && word.contains(letter)) || *word == long
-    })
-}
-
-fn starts(words: &[&str], beginning: &str) -> bool {
-    words.iter().any(|word| word.starts_with(beginning))
+    Arguments::read(words.iter().copied(), ValuedOptions { letters, attached, long: VALUED })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn replaced_files_are_told_from_kept_ones() {
+        for (command, expected) in [
+            ("cp a b", true),
+            ("cp -n a b", false),
+            ("cp --no-clob a b", false),
+            ("cp -- -n b d", true),
+            ("cp -tn a", true),
+            ("cp -t -n a", true),
+            ("cp -S --no-clobber a b", true),
+            ("mv -n --forc a b", true),
+            ("mv -nf a b", true),
+            ("tee -a x", false),
+            ("tee -- -a", true),
+        ] {
+            let words: Vec<&str> = command.split(' ').collect();
+            let found = of_command(&words);
+            let replaces = found.transfer.map_or(found.replaces, |transfer| transfer.replaces);
+            assert_eq!(replaces, expected, "{command}");
+        }
+    }
 
     #[test]
     fn written_files_are_read_from_the_words() {
@@ -319,6 +290,10 @@ mod tests {
             ("tar xzf a", ""),
             ("tar -tf a", ""),
             ("cp a", ""),
+            ("cp -- -t b", "-t>b"),
+            ("cp -S -- -t d a", "a>d"),
+            ("tee -- -a x", "-a x"),
+            ("mv -- -t d", "-t>d"),
         ] {
             let words: Vec<&str> = command.split(' ').collect();
             let WrittenFiles { transfer, files, .. } = of_command(&words);

@@ -2,6 +2,7 @@
 //! work of git, and programs that need the network. An unknown program is in neither group.
 
 use crate::shell::Names;
+use crate::shell::arguments::{Arguments, ValuedOptions};
 use crate::shell::walk::{Findings, Run, base};
 use crate::shell::wrappers::SHELLS;
 
@@ -67,6 +68,17 @@ const NETWORK_COMMANDS: &[(&str, Names)] = &[
     ("mvn", Names("deploy")),
     ("dotnet", Names("add nuget restore tool workload")),
 ];
+
+/// Options of git before its command that have a value, from git(1) of version 2.39.
+const GIT_VALUED: Names =
+    Names("-C -c --git-dir --work-tree --namespace --super-prefix --config-env --attr-source");
+/// Options of git before its command without a value, or with one after `=`.
+const GIT_FLAGS: Names = Names(
+    "\
+    -p -P -v -h --paginate --no-pager --bare --no-replace-objects --literal-pathspecs --glob-pathspecs \
+    --noglob-pathspecs --icase-pathspecs --no-optional-locks --no-lazy-fetch --no-advice --version \
+    --help --html-path --man-path --info-path --exec-path --list-cmds",
+);
 
 /// Programs of [`NETWORK`] that fetch: what they reach is a domain that the proxy asks about.
 const FETCHES: Names =
@@ -231,31 +243,36 @@ fn destroys(name: &str, words: &[String]) -> Option<String> {
 
 /// Reason why a command of git discards work. `None` if it is not known to.
 fn git(words: &[String]) -> Option<String> {
-    let mut operands = operands("git", words);
-    let command = operands.next()?;
-    let second = operands.next();
-    let is = |names: &str| words.iter().any(|word| names.split(' ').any(|name| name == word));
-    // git permits abbreviations of long options. A value after `=` does not matter here.
-    let may_be = |names: &str| {
-        words.iter().any(|word| {
-            let name = word.split('=').next().unwrap_or_default();
-            name.len() > 2 && names.split(' ').any(|known| known.starts_with(name))
-        })
+    let Some((command, words)) = git_command(words) else {
+        return Some("`git` has options that may replace its command".to_owned());
     };
-    let short = || words.iter().filter(|word| word.starts_with('-') && !word.starts_with("--"));
-    let letter = |letter: char| short().any(|word| word.contains(letter));
+    let (command, words) = (command?, words.iter().map(String::as_str));
+    // The value of an option may look like another one.
+    let valued = match command {
+        "clean" => ValuedOptions { letters: "e", long: &["--exclude"], ..ValuedOptions::default() },
+        "checkout" | "switch" => ValuedOptions { letters: "bBcC", ..ValuedOptions::default() },
+        "restore" => {
+            ValuedOptions { letters: "s", long: &["--source"], ..ValuedOptions::default() }
+        }
+        _ => ValuedOptions::default(),
+    };
+    let given = Arguments::read(words, valued);
+    let second = given.operands.first().copied();
+    // git permits abbreviations of long options.
+    let may_be = |names: &str| names.split(' ').any(|name| given.has(None, name));
+    let letter = |letter: char| given.has(Some(letter), "");
+    let only = |letter: Option<char>, long: &str| given.has(letter, long) && !given.has_negation();
     let destroys = match command {
         "reset" => may_be("--hard --merge --keep"),
-        // The value of `-e` may contain any letter.
-        "clean" => !(is("--dry-run") || (letter('n') && !letter('e'))),
+        "clean" => !only(Some('n'), "--dry-run"),
         // With a file, changes in the work tree are overwritten, and the words do not tell a file
         // from a branch.
-        "checkout" => !(is("-b") && !letter('f') && !may_be("--force")),
+        "checkout" => !(letter('b') && !letter('f') && !may_be("--force")),
         "switch" => {
             may_be("--force --discard-changes --force-create") || letter('f') || letter('C')
         }
-        "restore" => !is("--staged -S") || may_be("--worktree") || letter('W'),
-        "rm" => !is("--cached --dry-run"),
+        "restore" => !only(Some('S'), "--staged") || may_be("--worktree") || letter('W'),
+        "rm" => !(only(None, "--cached") || only(Some('n'), "--dry-run")),
         "stash" => matches!(second, Some("drop" | "clear")),
         "branch" | "tag" => {
             may_be("--delete --force --move") || ['d', 'D', 'f', 'M', 'C'].into_iter().any(letter)
@@ -269,6 +286,33 @@ fn git(words: &[String]) -> Option<String> {
         _ => false,
     };
     destroys.then(|| format!("`git {command}` can discard work"))
+}
+
+/// Command of git, if there is one, and the words after it. `None` if an option before it is not
+/// known, so that another word may be the command, or defines an alias.
+fn git_command(words: &[String]) -> Option<(Option<&str>, &[String])> {
+    let mut rest = words;
+    while let Some((word, after)) = rest.split_first() {
+        if !word.starts_with('-') {
+            return Some((Some(word), after));
+        }
+        let (name, value) = word.split_once('=').map_or((&**word, None), |(n, v)| (n, Some(v)));
+        rest = after;
+        if GIT_VALUED.has(name) {
+            let value = value.or_else(|| {
+                let (next, after) = rest.split_first()?;
+                rest = after;
+                Some(next)
+            });
+            let value = value.unwrap_or_default().to_ascii_lowercase();
+            if value.starts_with("alias.") || value.starts_with("include") {
+                return None;
+            }
+        } else if !GIT_FLAGS.has(name) {
+            return None;
+        }
+    }
+    Some((None, rest))
 }
 
 #[cfg(test)]
@@ -307,6 +351,17 @@ mod tests {
             "git branch --del --forc x",
             "git tag --del v1",
             "git submodule deinit --all -f",
+            "git clean -fdx -- . --dry-run",
+            "git clean -fd -e --dry-run",
+            "git clean -n --no-dry-run -f",
+            "git rm --cached --no-cached a",
+            "git restore -- . --staged",
+            "git restore --staged --no-staged a",
+            "git checkout -- . -b",
+            "git --attr-source HEAD reset --hard",
+            "git --shallow-file x reset --hard",
+            "git -c alias.z='reset --hard' z",
+            "git -c Include.Path=x z",
             "git checkout .",
             "git checkout main",
             "git switch -f main",
