@@ -83,7 +83,6 @@ pub(crate) fn command(helper: &Path, plan: &Plan) -> Result<std::process::Comman
             command.arg("--symlink").arg(target).arg(link);
         }
     }
-    fix(&mut command, plan);
     command.args(["--chdir", "/", "--", INSIDE]);
     Ok(command)
 }
@@ -98,8 +97,9 @@ enum Layer {
     Replacement(PathBuf),
 }
 
-/// Adds arguments that mount writable and visible paths and cover hidden ones, a folder before its
-/// contents.
+/// Adds arguments that mount writable and visible paths, cover hidden ones, and mount pinned and
+/// read-only paths over themselves: a folder before its contents, because bubblewrap mounts a folder
+/// as the host has it, without the covers in it.
 #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
 fn add_mounts(command: &mut std::process::Command, plan: &Plan) {
     let is_covered =
@@ -139,18 +139,28 @@ fn add_mounts(command: &mut std::process::Command, plan: &Plan) {
     for path in &ways {
         command.args(["--perms", "0755", "--tmpfs"]).arg(path);
     }
-    for (path, layer) in &layers {
-        match layer {
-            Layer::Nothing if kept(path) => {
+    let is_read_only = |path: &Path| plan.read_only.iter().any(|fixed| path.starts_with(fixed));
+    let fixed = plan.pinned.iter().chain(&plan.read_only);
+    let paths: BTreeSet<&PathBuf> = layers.keys().chain(fixed).collect();
+    for path in paths {
+        match layers.get(path) {
+            Some(Layer::Nothing) if kept(path) => {
                 command.args(["--perms", "0755", "--tmpfs"]).arg(path);
                 ways.push(path.clone());
             }
-            Layer::Nothing => cover(command, path),
-            Layer::Shown => bind(command, "--ro-bind-try", path.as_os_str()),
-            Layer::Writable => bind(command, "--bind", path.as_os_str()),
-            Layer::Replacement(source) => {
+            Some(Layer::Nothing) => cover(command, path),
+            Some(Layer::Shown) => bind(command, "--ro-bind-try", path.as_os_str()),
+            Some(Layer::Writable) if is_read_only(path) => {
+                bind(command, "--ro-bind", path.as_os_str());
+            }
+            Some(Layer::Writable) => bind(command, "--bind", path.as_os_str()),
+            Some(Layer::Replacement(source)) => {
                 command.arg("--ro-bind").arg(source).arg(path);
             }
+            None if is_below_cover(path, &layers) => {}
+            None if is_read_only(path) => bind(command, "--ro-bind-try", path.as_os_str()),
+            // Still writable, but a mount point cannot be renamed.
+            None => bind(command, "--bind-try", path.as_os_str()),
         }
     }
     for path in ways {
@@ -177,18 +187,10 @@ fn parents(plan: &Plan, layers: &BTreeMap<PathBuf, Layer>) -> Vec<PathBuf> {
     parents.into_iter().collect()
 }
 
-/// Adds arguments that mount pinned paths over themselves, still writable, and read-only paths over
-/// themselves as read-only. Missing paths are left out.
-#[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
-fn fix(command: &mut std::process::Command, plan: &Plan) {
-    let pinned = plan.pinned.iter().map(|path| (path, "--bind-try"));
-    let read_only = plan.read_only.iter().map(|path| (path, "--ro-bind-try"));
-    let mut fixed: Vec<(&PathBuf, &str)> = pinned.chain(read_only).collect();
-    // Sorted, so a folder precedes its contents.
-    fixed.sort();
-    for (path, how) in fixed {
-        bind(command, how, path.as_os_str());
-    }
+/// True if a hidden folder, or a file in place of another, is the nearest layer above `path`.
+fn is_below_cover(path: &Path, layers: &BTreeMap<PathBuf, Layer>) -> bool {
+    let above = path.ancestors().skip(1).find_map(|folder| layers.get(folder));
+    matches!(above, Some(Layer::Nothing | Layer::Replacement(_)))
 }
 
 #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]

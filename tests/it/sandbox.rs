@@ -137,14 +137,14 @@ async fn check(
     Ok(())
 }
 
-/// The other mechanism of the full tier. The kernel features are the same, so every fifth row
-/// suffices.
+/// The other mechanism of the full tier. It mounts in another order, so all secrets are tried; of the
+/// rest, where the kernel features are the same, every fifth row suffices.
 #[tokio::test]
 async fn bubblewrap_passes_the_corpus() {
     let mut failures = Vec::new();
     let mut world = SandboxFixture::new();
     for (table, rows) in tables() {
-        for row in rows.iter().step_by(5) {
+        for row in rows.iter().step_by(if table == "secret" { 1 } else { 5 }) {
             if let Err(failure) = check(&mut world, row, Backend::Bubblewrap).await {
                 failures.push(format!("{table}: {}: {failure}", row.name));
             }

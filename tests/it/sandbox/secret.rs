@@ -24,6 +24,10 @@ pub(super) fn rows() -> Vec<SandboxCase> {
         row("a variant of it", SEEN).with_forbidden("F=$WS/.env.local"),
         row("a deep one", SEEN).with_forbidden("F=$WS/deep/er/.env.production"),
         row("a key", SEEN).with_forbidden("F=$WS/certs/server.key"),
+        row("a key in a protected folder", SEEN).with_forbidden("F=$WS/.vscode/tls.key"),
+        row("a key in a nested repository", SEEN).with_forbidden("F=$WS/d1/tls.key"),
+        row("a key in a protected folder of it", SEEN)
+            .with_forbidden("F=$WS/d1/.devcontainer/tls.key"),
         row("the shell's own reading", "echo \"$(< $F)\"; [ -s $F ] && echo DONE"),
         row("another program", "python3 -c \"print(open('$F').read())\" && echo DONE"),
         row("a copy", "cp $F $WS/copy && cat $WS/copy && echo DONE"),

@@ -395,6 +395,9 @@ fn workspace(ws: &Path) {
     write(ws, "deep/er/.env.production", SECRET);
     write(ws, ".env.example", "example-value\n");
     write(ws, "certs/server.key", SECRET);
+    for folder in [".vscode", "d1", "d1/.devcontainer"] {
+        write(ws, &format!("{folder}/tls.key"), SECRET);
+    }
     write(ws, "certs/notes.txt", "example-value\n");
     // The same without the files that make it a repository.
     write(ws, "plain/hooks/pre-commit.sample", "#!/bin/sh\n");
