@@ -257,7 +257,7 @@ fn copied_name(name: &str) -> Option<&str> {
 pub fn name_patterns() -> impl Iterator<Item = String> {
     let names = SECRET_FOLDERS.iter().chain(&SECRET_FILES).map(|name| (*name).to_owned());
     let endings = SECRET_ENDINGS.iter().map(|ending| format!("*{ending}"));
-    let names: Vec<String> = names.chain(endings).collect();
+    let names: Vec<String> = names.chain(endings).chain(["*.env".to_owned()]).collect();
     let copies: Vec<String> = names
         .iter()
         .flat_map(|name| {
@@ -269,7 +269,7 @@ pub fn name_patterns() -> impl Iterator<Item = String> {
             COPY_ENDINGS.iter().map(copy).chain([format!("#{name}#")]).collect::<Vec<_>>()
         })
         .collect();
-    names.into_iter().chain(copies).chain([".env*".to_owned(), "*.env".to_owned()])
+    names.into_iter().chain(copies).chain([".env*".to_owned()])
 }
 
 fn ends_with(name: &str, ending: &str) -> bool {

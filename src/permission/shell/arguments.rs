@@ -1,5 +1,5 @@
-//! Options and operands in the words of a program, as getopt_long(3) reads them: letters in one word,
-//! values in the same or the next word, and only operands after `--`.
+//! Options and operands in the words of a program, as `getopt_long(3)` reads them: letters in one
+//! word, values in the same or the next word, and only operands after `--`.
 
 /// Options of a program whose values are words of their own.
 #[derive(Debug, Clone, Copy, Default)]

@@ -3,6 +3,7 @@
 //! This is protection against accidents and crude attacks. The sandbox is the boundary.
 
 use crate::shell::Names;
+use crate::shell::arguments::{Arguments, ValuedOptions};
 use crate::shell::word::{UNKNOWN, has_active, is_glob, matches, resolve, shown};
 
 /// Rule by which a command is always denied.
@@ -309,10 +310,14 @@ fn removes_all(words: &Words<'_>) -> bool {
 }
 
 fn moves_away(words: &Words<'_>) -> bool {
-    // The last one is where it goes.
-    let last = words.operands().last();
-    let twice = |word| words.operands().filter(|other| *other == word).count() > 1;
-    words.operands().any(|word| is_system(word, words.place) && (last != Some(word) || twice(word)))
+    let (letters, long) = ("tS", &["--target-directory", "--suffix"] as &[&str]);
+    let valued = ValuedOptions { letters, long, ..ValuedOptions::default() };
+    let arguments = Arguments::read(words.all.iter().copied(), valued);
+    // The last one is where it goes, unless an option says that.
+    let has_target = arguments.has(Some('t'), "--target-directory");
+    let operands = &arguments.operands[..];
+    let sources = operands.len().saturating_sub(usize::from(!has_target));
+    operands[..sources].iter().any(|word| is_system(word, words.place))
 }
 
 /// True for a mode of `chmod` that takes away the owner's access to a folder.

@@ -119,7 +119,12 @@ pub(crate) fn hazards(findings: &Findings) -> Hazards {
     };
     let unknown =
         || is_open().then(|| "it runs programs that are known only when it runs".to_owned());
-    Hazards { sends: network(false), fetches: network(true), destroys: destroys().or_else(unknown) }
+    let wrapper = || {
+        let name = findings.unknown_wrapper.as_ref()?;
+        Some(format!("posse does not know all options of `{name}`, so it may run another program"))
+    };
+    let destroys = destroys().or_else(unknown).or_else(wrapper);
+    Hazards { sends: network(false), fetches: network(true), destroys }
 }
 
 /// True if a program that needs the network is known to fetch only.
@@ -362,6 +367,14 @@ mod tests {
             "git --shallow-file x reset --hard",
             "git -c alias.z='reset --hard' z",
             "git -c Include.Path=x z",
+            "flock -w 1 x rm -rf src",
+            "flock --timeout 1 x rm -rf src",
+            "echo a | xargs --replace rm -rf {}",
+            "echo a | xargs --max-lines rm",
+            "echo a | xargs --process-slot-var X rm",
+            "env -a x rm a",
+            "unshare --wd . rm -rf src",
+            "prlimit --new 1 rm a",
             "git checkout .",
             "git checkout main",
             "git switch -f main",

@@ -20,7 +20,7 @@ use crate::shell::outline::{Outline, Scope, ShellEvent, SimpleCommand};
 use crate::shell::word::{
     Form, HOME, PWD, UNKNOWN, Word, braces, expand_home, is_glob, is_reserved, resolve, shown,
 };
-use crate::shell::wrappers::wrapper_named;
+use crate::shell::wrappers::{folder_of, wrapper_named};
 use crate::shell::{Names, reader};
 
 use fed::SystemListing;
@@ -67,6 +67,8 @@ pub(crate) struct Findings {
     pub(crate) danger: Option<Danger>,
     /// True if programs that are not in `runs` may run.
     pub(crate) unsure: bool,
+    /// First wrapper with options that are not known, so that its program may be another word.
+    pub(crate) unknown_wrapper: Option<String>,
 }
 
 /// Walks through `outline`, which was parsed from `text`, and returns its findings.
@@ -524,6 +526,24 @@ impl Walker {
     }
 
     fn unwrap(&mut self, arguments: &[Arg], run: &mut Run, input: &CommandInput) -> Effects {
+        let cwd = self.cwd.clone();
+        let mut changes_folder = false;
+        let effects = self.unwrapped(arguments, run, input, &mut changes_folder);
+        if changes_folder {
+            self.cwd = cwd;
+        }
+        effects
+    }
+
+    /// Like [`Walker::unwrap`]. Sets `changes_folder` if a wrapper has changed the working folder,
+    /// which the caller restores.
+    fn unwrapped(
+        &mut self,
+        arguments: &[Arg],
+        run: &mut Run,
+        input: &CommandInput,
+        changes_folder: &mut bool,
+    ) -> Effects {
         let mut at = 0;
         let mut feeds = false;
         let all: Vec<&str> = arguments.iter().map(|argument| argument.text.as_str()).collect();
@@ -558,7 +578,14 @@ impl Walker {
                 break;
             }
             let (skipped, sure) = wrapper.program(words.iter().copied());
-            self.findings.unsure |= !sure;
+            if !sure {
+                self.findings.unsure = true;
+                self.findings.unknown_wrapper.get_or_insert_with(|| name.to_owned());
+            }
+            if let Some(folder) = folder_of(name, words.get(..skipped).unwrap_or_default()) {
+                *changes_folder = true;
+                self.change_folder(&[folder]);
+            }
             if name == "env"
                 && let Some(effects) = self.split_string(words, input)
             {

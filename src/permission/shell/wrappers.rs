@@ -51,7 +51,11 @@ const WRAPPERS: &[Wrapper] = &[
     wrapper(&["dbus-run-session"], "", "--config-file --dbus-daemon", 0),
     wrapper(&["doas"], "-n -s -L", "-u -C -a", 0),
     wrapper(&["dumb-init"], "-c -v", "-r", 0),
-    assigning(&["env"], "-i -0 -v - --ignore-environment --null --debug", "-u -C --unset --chdir"),
+    assigning(
+        &["env"],
+        "-i -0 -v - --ignore-environment --null --debug",
+        "-u -C -a --unset --chdir --argv0",
+    ),
     wrapper(&["exec"], "-c -l", "-a", 0),
     wrapper(&["fakeroot"], "-u -b", "-l -s -i -b", 0),
     wrapper(&["faketime"], "-m -p", "-f", 1),
@@ -62,7 +66,12 @@ const WRAPPERS: &[Wrapper] = &[
     wrapper(&["ltrace"], "-f -c -C -S", "-e -o -p -s -u -l -n", 0),
     wrapper(&["nice"], "", "-n --adjustment", 0),
     wrapper(&["npx"], "-y --yes --no -q --quiet", "-p --package", 0),
-    wrapper(&["nsenter"], "-a -m -u -i -n -p -U -C -T -Z -F -w -r", "-t -S -G -W --target", 0),
+    wrapper(
+        &["nsenter"],
+        "-a -m -u -i -n -p -U -C -T -Z -F -w -r",
+        "-t -S -G -W --target --wd --root",
+        0,
+    ),
     wrapper(&["numactl"], "-a -l -s -H", "-i -N -m -C -p --interleave --membind --cpunodebind", 0),
     wrapper(&["pkexec"], "--disable-internal-agent", "--user", 0),
     wrapper(&["prlimit"], "", "-p --pid", 0),
@@ -107,16 +116,56 @@ const WRAPPERS: &[Wrapper] = &[
     wrapper(&["torsocks"], "-i", "-u -p -a -P", 0),
     wrapper(&["trickle"], "-s", "-u -d -p", 0),
     wrapper(&["unbuffer"], "-p", "", 0),
-    wrapper(&["unshare"], "-m -u -i -n -p -U -C -T -f -r -c", "-S -G -R -w -l", 0),
+    wrapper(
+        &["unshare"],
+        "-m -u -i -n -p -U -C -T -f -r -c",
+        "-S -G -R -w -l --wd --root --setuid --setgid",
+        0,
+    ),
     wrapper(&["vglrun"], "", "-d -c", 0),
     wrapper(
         &["xargs"],
-        "-0 -p -r -t -x -o --null --no-run-if-empty --verbose --interactive --exit",
-        "-a -d -E -I -L -n -P -s --arg-file --delimiter --max-args --max-procs --max-lines --replace",
+        "-0 -p -r -t -x -o --null --no-run-if-empty --verbose --interactive --exit --max-lines \
+         --replace --eof",
+        "-a -d -E -I -L -n -P -s --arg-file --delimiter --max-args --max-procs --max-chars --process-slot-var",
         0,
     ),
     wrapper(&["xvfb-run"], "-a -l", "-e -f -n -p -s -w", 0),
 ];
+
+/// Options whose value can only follow `=`.
+const OPTIONAL_VALUES: Names = Names("--max-lines --replace --eof --wait --color");
+
+/// Options of wrappers that change the working folder: program, short and long form.
+const FOLDERS: [(&str, &str, &str); 7] = [
+    ("env", "-C", "--chdir"),
+    ("nsenter", "-w", "--wd"),
+    ("proot", "-w", "--pwd"),
+    ("run0", "-D", "--chdir"),
+    ("sudo", "-D", "--chdir"),
+    ("systemd-run", "-d", "--working-directory"),
+    ("unshare", "-w", "--wd"),
+];
+
+/// Folder to which the wrapper `name` with the options `words` changes before it runs its program.
+pub(crate) fn folder_of<'w>(name: &str, words: &[&'w str]) -> Option<&'w str> {
+    let (_, short, long) = FOLDERS.iter().find(|(program, ..)| *program == name)?;
+    let mut words = words.iter().copied();
+    while let Some(word) = words.next() {
+        if word == *short || word == *long {
+            return words.next();
+        }
+        if let Some((name, folder)) = word.split_once('=')
+            && name == *long
+        {
+            return Some(folder);
+        }
+        if let Some(folder) = word.strip_prefix(short).filter(|_| !word.starts_with("--")) {
+            return Some(folder);
+        }
+    }
+    None
+}
 
 /// Returns the wrapper called `name`. `None` if the program is not a wrapper.
 pub(crate) fn wrapper_named(name: &str) -> Option<&'static Wrapper> {
@@ -168,7 +217,7 @@ impl Wrapper {
             return true;
         }
         if let Some((name, _)) = word.split_once('=') {
-            return self.valued.has(name);
+            return self.valued.has(name) || OPTIONAL_VALUES.has(name);
         }
         let short = word.strip_prefix('-').unwrap_or(word);
         if short.starts_with('-') {

@@ -77,10 +77,17 @@ impl Walker {
     /// Whole system or home folders at which a search with `find` or `fd` starts. A search by name
     /// or age may start at the home folder.
     pub(super) fn searched(&self, name: &str, words: &[&str]) -> SystemListing {
-        let starts =
-            |word: &&str| !word.starts_with(['-', '(', '!']) || matches!(*word, "-H" | "-L" | "-P");
+        // Options of find before its folders; `-D` has a value.
+        let is_option =
+            |word: &str| matches!(word, "-H" | "-L" | "-P" | "-D" | "--") || word.starts_with("-O");
+        let starts = |word: &&str| !word.starts_with(['-', '(', '!']) || is_option(word);
         let roots = words.iter().copied().take_while(starts);
         let mut roots: Vec<&str> = roots.filter(|word| !word.starts_with('-')).collect();
+        let has_value =
+            words.iter().take_while(|word| word.starts_with('-')).any(|word| *word == "-D");
+        if has_value && roots.len() > 1 {
+            roots.remove(0);
+        }
         if roots.is_empty() {
             roots.push(".");
         }

@@ -244,7 +244,15 @@ impl Walker {
             }
         }
         if name == "flock" {
-            let operand = words.iter().position(|word| !word.starts_with('-'));
+            let mut is_value = false;
+            let operand = words.iter().position(|word| {
+                let is_operand = !std::mem::take(&mut is_value) && !word.starts_with('-');
+                let is_short = word.starts_with('-') && !word.starts_with("--");
+                is_value = !is_operand
+                    && (Names("--timeout --wait --conflict-exit-code").has(word)
+                        || is_short && word.ends_with(['w', 'E']));
+                is_operand
+            });
             let program = operand.map_or(rest.len(), |operand| operand + 1);
             if let Some(inner) = rest.get(program..).filter(|inner| !inner.is_empty()) {
                 return self.part(inner, run, at + program, input);
