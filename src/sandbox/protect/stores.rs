@@ -133,16 +133,20 @@ impl Protection {
         resolved && !self.own.iter().any(|own| path.starts_with(own))
     }
 
-    /// Returns the target of a link that is named like a secret. `None` unless the target is a file
-    /// in a root or in the home folder. Registers a target outside the roots.
+    /// Returns the target of a link that is named like a secret. `None` unless the target is a file or
+    /// folder in a root or in the home folder, and contains neither. Registers a target outside the
+    /// roots.
     fn linked_to(&self, roots: &[Watched], link: &Path) -> Option<PathBuf> {
         let target = fs::canonicalize(link).ok()?;
-        let is_file = fs::metadata(&target).is_ok_and(|found| found.is_file());
+        let found = fs::metadata(&target).ok()?;
+        let mut kept = roots.iter().map(|watched| &watched.root.path).chain(&self.home);
+        let may_hide = found.is_file()
+            || found.is_dir() && !kept.any(|folder| folder.starts_with(&target));
         let in_roots = roots.iter().any(|watched| target.starts_with(&watched.root.path));
         let in_home = self.home.as_ref().is_some_and(|home| target.starts_with(home));
-        if is_file && in_home && !in_roots && !self.is_readable(&target) {
+        if may_hide && in_home && !in_roots && !self.is_readable(&target) {
             self.secret_files.register_target(target.clone());
         }
-        (is_file && (in_roots || in_home)).then_some(target)
+        (may_hide && (in_roots || in_home)).then_some(target)
     }
 }
