@@ -119,11 +119,7 @@ pub(crate) fn hazards(findings: &Findings) -> Hazards {
     };
     let unknown =
         || is_open().then(|| "it runs programs that are known only when it runs".to_owned());
-    let wrapper = || {
-        let name = findings.unknown_wrapper.as_ref()?;
-        Some(format!("posse does not know all options of `{name}`, so it may run another program"))
-    };
-    let destroys = destroys().or_else(unknown).or_else(wrapper);
+    let destroys = destroys().or_else(unknown).or_else(|| findings.unclear.clone());
     Hazards { sends: network(false), fetches: network(true), destroys }
 }
 
@@ -375,6 +371,8 @@ mod tests {
             "env -a x rm a",
             "unshare --wd . rm -rf src",
             "prlimit --new 1 rm a",
+            "POSIXLY_CORRECT=1 mv b.txt -n d3",
+            "GIT_CONFIG_COUNT=1 git z",
             "git checkout .",
             "git checkout main",
             "git switch -f main",

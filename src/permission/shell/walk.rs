@@ -67,8 +67,8 @@ pub(crate) struct Findings {
     pub(crate) danger: Option<Danger>,
     /// True if programs that are not in `runs` may run.
     pub(crate) unsure: bool,
-    /// First wrapper with options that are not known, so that its program may be another word.
-    pub(crate) unknown_wrapper: Option<String>,
+    /// First reason why a program may do something else than its words seem to say.
+    pub(crate) unclear: Option<String>,
 }
 
 /// Walks through `outline`, which was parsed from `text`, and returns its findings.
@@ -497,6 +497,11 @@ impl Walker {
         let named = targets.clone().chain(&command.assignments).map(|word| shown(&word.text));
         self.findings.files.extend(named);
         self.findings.unsure |= command.assignments.iter().any(|word| changes_names(&word.text));
+        if let Some(word) = command.assignments.iter().find(|word| changes_meaning(&word.text)) {
+            let name = shown(word.text.split(['=', '+']).next().unwrap_or_default());
+            let reason = format!("`{name}` changes what the words of programs mean");
+            self.findings.unclear.get_or_insert(reason);
+        }
         let substitutions = command.words.iter().flat_map(|word| &word.substitutions);
         for output in substitutions.take(SUBSTITUTIONS_MAX) {
             if let Some(output) = pass.outputs.get(*output) {
@@ -580,7 +585,11 @@ impl Walker {
             let (skipped, sure) = wrapper.program(words.iter().copied());
             if !sure {
                 self.findings.unsure = true;
-                self.findings.unknown_wrapper.get_or_insert_with(|| name.to_owned());
+                self.findings.unclear.get_or_insert_with(|| {
+                    format!(
+                        "posse does not know all options of `{name}`, so it may run another program"
+                    )
+                });
             }
             if let Some(folder) = folder_of(name, words.get(..skipped).unwrap_or_default()) {
                 *changes_folder = true;
@@ -687,6 +696,13 @@ fn changes_names(assignment: &str) -> bool {
     );
     let name = assignment.split(['=', '+']).next().unwrap_or_default();
     NAMES.has(name) || name.starts_with("BASH_FUNC_")
+}
+
+/// True if a word of the form `NAME=value` changes how programs read their options, or gives git
+/// settings such as aliases.
+fn changes_meaning(assignment: &str) -> bool {
+    let name = assignment.split(['=', '+']).next().unwrap_or_default();
+    name == "POSIXLY_CORRECT" || name.starts_with("GIT_CONFIG")
 }
 
 /// Returns the name of a program without its folder.

@@ -140,8 +140,8 @@ impl Protection {
         let target = fs::canonicalize(link).ok()?;
         let found = fs::metadata(&target).ok()?;
         let mut kept = roots.iter().map(|watched| &watched.root.path).chain(&self.home);
-        let may_hide = found.is_file()
-            || found.is_dir() && !kept.any(|folder| folder.starts_with(&target));
+        let may_hide =
+            found.is_file() || found.is_dir() && !kept.any(|folder| folder.starts_with(&target));
         let in_roots = roots.iter().any(|watched| target.starts_with(&watched.root.path));
         let in_home = self.home.as_ref().is_some_and(|home| target.starts_with(home));
         if may_hide && in_home && !in_roots && !self.is_readable(&target) {
