@@ -12,7 +12,7 @@ pub mod mask;
 pub const SECRET_FOLDERS: [&str; 7] =
     [".ssh", ".gnupg", ".aws", ".azure", ".kube", ".password-store", ".posse-login"];
 /// Names of files that contain credentials, in any folder.
-const SECRET_FILES: [&str; 19] = [
+const SECRET_FILES: [&str; 23] = [
     ".netrc",
     "_netrc",
     ".pgpass",
@@ -29,6 +29,10 @@ const SECRET_FILES: [&str; 19] = [
     "id_dsa",
     "id_ecdsa",
     "id_ed25519",
+    "id_ecdsa_sk",
+    "id_ed25519_sk",
+    ".dev.vars",
+    "client_secret.json",
     "service-account.json",
     "service_account.json",
     "serviceaccountkey.json",
@@ -70,7 +74,7 @@ pub const EXAMPLES: [&str; 3] = [".example", ".sample", ".template"];
 /// Paths of credential stores below the home folder: files, and folders with all their contents.
 /// Paths that [`is_secret`] recognises are listed as well, because the sandbox does not scan the
 /// home folder for them.
-pub const HOME_STORES: [&str; 138] = [
+pub const HOME_STORES: [&str; 164] = [
     ".ssh",
     ".gnupg",
     ".aws",
@@ -207,6 +211,32 @@ pub const HOME_STORES: [&str; 138] = [
     ".var/app",
     ".waterfox",
     ".zen",
+    ".Xauthority",
+    ".acme.sh",
+    ".cache/huggingface/stored_tokens",
+    ".config/Code - Insiders/User/globalStorage",
+    ".config/VSCodium/User/globalStorage",
+    ".config/Windsurf/User/globalStorage",
+    ".config/aerc",
+    ".config/borg",
+    ".config/fish/fish_variables",
+    ".config/nushell/history.txt",
+    ".config/syncthing",
+    ".config/weechat",
+    ".continue",
+    ".cursor/mcp.json",
+    ".doppler",
+    ".irb_history",
+    ".local/share/jupyter/runtime",
+    ".local/state/nvim/shada",
+    ".minikube",
+    ".modal.toml",
+    ".offlineimaprc",
+    ".rediscli_history",
+    ".sqlite_history",
+    ".step",
+    ".tsh",
+    ".vscode-server/data/User/globalStorage",
     "Library/Keychains",
     "Library/Cookies",
     "Library/Application Support/Google/Chrome",

@@ -36,7 +36,10 @@ fn judge_of(name: &[u8]) -> Option<fn(&[u8]) -> bool> {
         | b".java-version"
         | b".node-version"
         | b".nvmrc"
+        | b".go-version"
+        | b".opentofu-version"
         | b".perl-version"
+        | b".php-version"
         | b".ruby-version"
         | b".terraform-version" => Some(names_versions),
         b".python-version" | b".python-versions" => Some(names_python_versions),
