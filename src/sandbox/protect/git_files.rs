@@ -255,9 +255,9 @@ impl GuardState {
             before.find(|(_, item)| item.sort == Sort::Repository && item.identity == identity);
         let Some(((at, path), _)) = before else { return true };
         let has = |name: &str| baseline.items.contains_key(&(*at, path.join(name).into()));
-        let is_dot_git =
-            path.file_name().is_some_and(|name| protected::is_dot_git(name.as_encoded_bytes()));
-        !is_dot_git && !has("commondir") && (!has("config") || has(".git"))
+        // Also below a `.git`, as in a git folder of a submodule, only git has files.
+        let mut parts = path.components().map(|part| part.as_os_str().as_encoded_bytes());
+        !parts.any(protected::is_dot_git) && !has("commondir") && (!has("config") || has(".git"))
     }
 
     /// True if a program may load the `.env` file at `key`: settings of one that does are beside it or

@@ -254,3 +254,28 @@ fn mercurial_pulls_from_no_folder_of_packages() {
     assert_eq!(findings.len(), 2, "{findings:?}");
     assert!(world.exists(".hg/store/undo.backupfiles"));
 }
+
+/// A user's git folder of a submodule without its repository, into which a command puts a `.git`.
+#[test]
+fn control_file_in_a_git_folder_with_a_git_of_its_own_is_found() {
+    let world = ProtectedWorkspace::with(|root| {
+        repository(&root.join(".git/modules/m"));
+        write(root, "sub/.git", "gitdir: ../.git/modules/m\n");
+    });
+    let first = world.after(|root| {
+        write(root, ".git/modules/m/.git/config", "[core]\n\tfsmonitor = evil\n");
+    });
+    assert!(!first.is_empty());
+    let findings = world.after(|root| {
+        write(root, "data/x.txt", "[alias]\nb = \"evil\"\n");
+        fs::create_dir_all(root.join(".git/modules/m/.cargo")).unwrap();
+        symlink(root.join("data/x.txt"), root.join(".git/modules/m/.cargo/config.toml")).unwrap();
+    });
+    assert!(!world.exists(".git/modules/m/.cargo/config.toml"), "{findings:?}");
+    let findings = world.after(|root| {
+        fs::create_dir_all(root.join(".git/modules/m/.cargo")).unwrap();
+        write(root, ".git/modules/m/.cargo/config.toml", "evil\n");
+        symlink(".git", root.join("deep")).unwrap();
+    });
+    assert!(!world.exists(".git/modules/m/.cargo/config.toml"), "{findings:?}");
+}
