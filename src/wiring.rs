@@ -15,6 +15,7 @@ pub(crate) mod session;
 pub(crate) mod skills;
 pub(crate) mod subagents;
 pub(crate) mod tool_settings;
+pub(crate) mod workspace_roots;
 
 use std::path::PathBuf;
 

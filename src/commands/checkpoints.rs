@@ -19,7 +19,7 @@ use crate::frontend::table::table;
 use crate::journal::formatted_time;
 use crate::tools::diff;
 use crate::tools::workspace::Workspace;
-use crate::wiring::{WorkspaceContext, place};
+use crate::wiring::{WorkspaceContext, place, workspace_roots};
 
 /// Maximum number of files that a text names.
 const NAMES_MAX: usize = 40;
@@ -59,9 +59,9 @@ impl Command {
     ) -> Result<Command, Vec<Failure>> {
         let place_args = PlaceArgs { cwd: cwd.map(Path::to_owned), ..PlaceArgs::default() };
         let WorkspaceContext { cwd, dirs, loaded } = place(&place_args, Vec::new(), environment)?;
-        let settings = loaded.settings.checkpoints;
+        let settings = loaded.settings.checkpoints.clone();
         let folder = checkpoint_store::folder(&cwd, &dirs);
-        let workspace = Workspace::open(&cwd, &loaded.settings.workspace_roots)?;
+        let workspace = workspace_roots::open(&cwd, &[], &loaded.settings)?;
         let store = checkpoint_store::store(&folder, workspace, &settings)?;
         Ok(Command { store, folder, settings, json })
     }

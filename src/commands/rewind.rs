@@ -13,7 +13,7 @@ use crate::commands::checkpoint_store;
 use crate::config::{Dirs, Settings};
 use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::journal::formatted_time;
-use crate::tools::workspace::Workspace;
+use crate::wiring::workspace_roots;
 
 /// Maximum number of prompts in a list.
 const PROMPTS_MAX: usize = 200;
@@ -87,7 +87,7 @@ pub(super) fn find(points: Vec<RewindPoint>, number: usize) -> Result<RewindPoin
 
 /// Opens the store of the checkpoints of the project.
 pub(super) fn store(cwd: &Path, dirs: &Dirs, settings: &Settings) -> Result<Store, Failure> {
-    let workspace = Workspace::open(cwd, &settings.workspace_roots)?;
+    let workspace = workspace_roots::open(cwd, &[], settings)?;
     checkpoint_store::store(&checkpoint_store::folder(cwd, dirs), workspace, &settings.checkpoints)
 }
 

@@ -28,7 +28,7 @@ use crate::sandbox::{
 use crate::start_mode::no_checkpoints;
 use crate::tools::trial_diff;
 use crate::tools::workspace::Workspace;
-use crate::wiring::{Setup, WorkspaceContext, confinement, place, session_id};
+use crate::wiring::{Setup, WorkspaceContext, confinement, place, session_id, workspace_roots};
 
 /// Name of the folder of trials in that of the project.
 const FOLDER: &str = "trials";
@@ -48,7 +48,7 @@ const REFUSED_MAX: usize = 40;
 pub(super) fn run(args: &TryArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
     let place_args = crate::cli::PlaceArgs { cwd: args.cwd.clone(), ..Default::default() };
     let context = place(&place_args, Vec::new(), environment)?;
-    let workspace = Workspace::open(&context.cwd, &context.loaded.settings.workspace_roots)?;
+    let workspace = workspace_roots::open(&context.cwd, &[], &context.loaded.settings)?;
     let runtime = runtime()?;
     let command = TryCommand::new(args, &context, environment, workspace)?;
     let ended = runtime.block_on(command.run());

@@ -114,13 +114,18 @@ fn schema_of(kind: ValueKind) -> Value {
         }
         ValueKind::Duration => json!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$" }),
         ValueKind::TextList => json!({ "type": "array", "items": line(), "maxItems": 1000 }),
+        ValueKind::CommandLine => {
+            json!({ "type": "array", "items": line(), "minItems": 1, "maxItems": 1000 })
+        }
         ValueKind::ObjectList => {
             json!({ "type": "array", "items": { "type": "object" }, "maxItems": 1000 })
         }
         ValueKind::TextMap => {
             json!({ "type": "object", "additionalProperties": line(), "maxProperties": 1000 })
         }
-        ValueKind::Object => json!({ "type": "object" }),
+        ValueKind::ObjectMap => {
+            json!({ "type": "object", "additionalProperties": { "type": "object" } })
+        }
         ValueKind::Any => json!({}),
     }
 }

@@ -220,7 +220,11 @@ fn value_of(kind: ValueKind, text: &str) -> Value {
     let json = || serde_json::from_str(text).ok();
     let quoted = || json().filter(Value::is_string);
     let value = match kind {
-        ValueKind::TextList | ValueKind::ObjectList | ValueKind::TextMap | ValueKind::Any => json(),
+        ValueKind::TextList
+        | ValueKind::CommandLine
+        | ValueKind::ObjectList
+        | ValueKind::TextMap
+        | ValueKind::Any => json(),
         ValueKind::Bool
         | ValueKind::Whole(..)
         | ValueKind::WholeOrAuto(..)

@@ -9,6 +9,7 @@ mod edit;
 mod environment;
 mod file;
 mod layers;
+mod missing_paths;
 pub mod preferences;
 mod schema;
 mod settings;
@@ -143,6 +144,7 @@ pub fn load_with(
     notices.extend(notice);
     notices.extend(missing.map(|name| ignored_provider(&name, dirs)));
     let mut settings = Settings::from_layers(&layers, environment, &mut failures);
+    notices.extend(missing_paths::missing_paths(&settings, &layers));
     settings.trust_project = sources.trust_project;
     settings.key_files = key_files;
     settings.subagent_model = subagent_model;

@@ -45,10 +45,12 @@ pub(crate) enum ValueKind {
     /// A whole number with a unit, above zero and at most 720 hours: `90s`, `10m`, `2h`, `500ms`.
     Duration,
     TextList,
+    /// A program with its arguments: a list of texts that is not empty.
+    CommandLine,
     ObjectList,
     TextMap,
-    /// An object; its members are not checked. Each member is a separate setting.
-    Object,
+    /// An object of objects, whose members are not checked. Each object is a separate setting.
+    ObjectMap,
     /// Any JSON value, not checked. Each member of an object is a separate setting.
     Any,
 }
@@ -90,9 +92,12 @@ impl ValueKind {
                 "a time such as \"90s\", \"10m\" or \"2h\", at most 720h",
             ],
             ValueKind::TextList => ["list of texts", "a list of texts"],
+            ValueKind::CommandLine => {
+                ["list of texts, not empty", "a list with a program and its arguments, not empty"]
+            }
             ValueKind::ObjectList => ["list of objects", "a list of objects, and nothing else"],
             ValueKind::TextMap => ["object of texts", "an object of texts"],
-            ValueKind::Object => ["object", "an object"],
+            ValueKind::ObjectMap => ["object of objects", "an object of objects"],
             ValueKind::Any => ["anything", "any value"],
         };
         texts.map(str::to_owned)

@@ -61,6 +61,8 @@ pub struct Settings {
     pub subagent_model: Option<ModelSelection>,
     /// `workspace.roots`: absolute paths of additional folders for tools.
     pub workspace_roots: Vec<PathBuf>,
+    /// Source of `workspace.roots`. `None`: it is not set.
+    pub workspace_roots_from: Option<String>,
     /// `ui.queue`: number of queued messages that are delivered at once.
     pub delivery: QueueDelivery,
     /// `ui`: appearance and input of the terminal UI and of line mode.
@@ -482,6 +484,7 @@ impl Settings {
             subagent_model: None,
             network: network(layers),
             workspace_roots,
+            workspace_roots_from: layers.get("workspace.roots").map(|leaf| leaf.origin.to_string()),
             delivery: delivery(layers),
             ui: ui(layers),
             notify: notify(layers),

@@ -52,7 +52,7 @@ use crate::wiring::hooks::hook_settings;
 use crate::wiring::model_price;
 use crate::wiring::{
     authority, contexts, fallback, isolated_workspaces, provider, roles, session_id, skills,
-    subagents, tool_settings,
+    subagents, tool_settings, workspace_roots,
 };
 
 /// Truncated length of the system-prompt digest. Used for change detection, not security.
@@ -216,9 +216,9 @@ struct ConfinedWorkspace {
 
 impl ConfinedWorkspace {
     fn open(kept: &JournalSettings, setup: &Setup<'_>) -> Result<ConfinedWorkspace, Failure> {
-        let added = [setup.add_dirs, &setup.settings.workspace_roots].concat();
         let git = GitReferences::new(setup.environment.home(), setup.environment.config_home());
-        let workspace = Workspace::open(setup.cwd, &added)?.with_git_settings(git);
+        let workspace = workspace_roots::open(setup.cwd, setup.add_dirs, setup.settings)?
+            .with_git_settings(git);
         for added in workspace.roots().skip(1) {
             setup.dirs.check_added(added)?;
         }

@@ -289,6 +289,71 @@ fn settings_without_effect_are_refused_at_their_place() {
 }
 
 #[test]
+fn values_that_cannot_act_are_refused_at_their_place() {
+    let headers = |name: &str| json!({"providers": {"other": {"headers": {name: "x"}}}});
+    let owned = "posse sets this header of each request itself";
+    let table = [
+        (
+            json!({"agents": {"helper": 1}}),
+            "agents.helper must be an object, got 1",
+            "write it like",
+        ),
+        (
+            json!({"notify": {"command": []}}),
+            "notify.command must be a list with a program and its arguments, not empty",
+            "or remove the key to run no program",
+        ),
+        (headers("Content-Length"), owned, "remove it"),
+        (headers("host"), owned, "remove it"),
+        (headers("Transfer-Encoding"), owned, "remove it"),
+        (headers("Connection"), owned, "remove it"),
+        (
+            json!({"providers": {"other": {"auth": "Host"}}}),
+            "providers.other.auth: posse sets the header \"Host\" of each request itself",
+            "name the header in which the server expects the key",
+        ),
+    ];
+    let server = ModelServer::start(Vec::new());
+    for (more, what, advice) in table {
+        let ended = Machine::configured(&server, &more, &json!({})).posse(&["run", "say hi"]);
+        ended.assert_code(3);
+        assert_says(&ended, "error[CFG003]");
+        assert_says(&ended, what);
+        assert_says(&ended, advice);
+        assert_says(&ended, "config.json:");
+    }
+    let set = ["config", "edit", "providers.local.headers.Host", "x"];
+    let ended = Machine::with(&server).posse(&set);
+    ended.assert_code(3);
+    assert_says(&ended, owned);
+}
+
+#[test]
+fn missing_folders_are_named_with_their_setting() {
+    let server = ModelServer::start_and_repeat(vec![says("hi")]);
+    let warned = [
+        (json!({"skills": {"folders": ["~/skils"]}}), "skills.folders", "did you mean"),
+        (json!({"sandbox": {"writableRoots": ["/no/such"]}}), "sandbox.writableRoots", "create it"),
+        (json!({"sandbox": {"readSecrets": ["/no/key"]}}), "sandbox.readSecrets", "create it"),
+    ];
+    for (more, key, advice) in warned {
+        let machine = Machine::configured(&server, &more, &json!({}));
+        fs::create_dir_all(machine.path("home/skills")).unwrap();
+        let ended = machine.posse(&["run", "say hi"]);
+        ended.assert_code(0);
+        assert_says(&ended, &format!("warning[CFG042]: {key}: "));
+        assert_says(&ended, advice);
+        assert_says(&ended, "config.json:");
+    }
+    let more = json!({"workspace": {"roots": ["/no/such"]}});
+    let ended = Machine::configured(&server, &more, &json!({})).posse(&["run", "say hi"]);
+    ended.assert_code(3);
+    assert_says(&ended, "error[CFG014]");
+    assert_says(&ended, "/no/such, of workspace.roots (");
+    assert_says(&ended, "fix: correct workspace.roots");
+}
+
+#[test]
 fn budget_of_the_skill_tool_counts() {
     let activate = || calls(&[("skill", json!({"name": "greet"}))]);
     let server = ModelServer::start(vec![activate(), activate(), says("done")]);

@@ -44,6 +44,7 @@ error_codes! {
     AgentDefinitionInvalid = "AGN003", "3", "A field of an agent definition is invalid.", "correct the named field";
     AgentNameTaken = "AGN004", "3", "Another agent already has this name.", "give the agent another name";
     AgentToolUnknown = "AGN005", "3", "An agent definition names a tool that does not exist.", "use a name of `posse tools`";
+    ConfigPathMissing = "CFG042", "-", "A configured file or folder does not exist.", "create it, or correct the path";
     AgentProfileUnknown = "AGN006", "3", "An agent definition names an unknown provider profile.", "add the profile to `providers`, or leave it out";
     AgentProviderField = "AGN007", "3", "An agent definition contains a setting of a provider.", "put the setting into `providers` and name the profile";
     AgentNotPrimary = "AGN008", "3", "The agent works for other agents only, or is disabled as a main agent.", "choose another agent";

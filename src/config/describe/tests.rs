@@ -27,6 +27,10 @@ fn fits(schema: &Value, value: &Value) -> bool {
     let listed = schema.get("enum").is_none_or(|names| names.as_array().unwrap().contains(value));
     let least = number("minimum").is_none_or(|least| value.as_f64().unwrap_or(least) >= least);
     let most = number("maximum").is_none_or(|most| value.as_f64().unwrap_or(most) <= most);
+    let least_items = schema.get("minItems").and_then(Value::as_u64);
+    let enough = value
+        .as_array()
+        .is_none_or(|items| least_items.is_none_or(|least| items.len() as u64 >= least));
     let mut items = value.as_array().into_iter().flatten();
     let items = items.all(|item| schema.get("items").is_none_or(|schema| fits(schema, item)));
     let mut members = value.as_object().into_iter().flatten();
@@ -38,7 +42,7 @@ fn fits(schema: &Value, value: &Value) -> bool {
         },
         known => fits(known, member),
     });
-    any && named && kind && listed && least && most && items && members
+    any && named && kind && listed && least && most && enough && items && members
 }
 
 /// A value that fits, and one that does not, if there is any.
@@ -54,9 +58,10 @@ fn examples(kind: ValueKind) -> (Value, Option<Value>) {
         ValueKind::Number(least, most) => (json!(least), Some(json!(most + 0.5))),
         ValueKind::Duration => (json!("90s"), Some(json!(90))),
         ValueKind::TextList => (json!(["/a"]), Some(json!([1]))),
+        ValueKind::CommandLine => (json!(["a", "-b"]), Some(json!([]))),
         ValueKind::ObjectList => (json!([{}]), Some(json!(["a"]))),
         ValueKind::TextMap => (json!({ "A": "b" }), Some(json!({ "A": 1 }))),
-        ValueKind::Object => (json!({ "A": { "b": 1 } }), Some(json!([1]))),
+        ValueKind::ObjectMap => (json!({ "A": { "b": 1 } }), Some(json!({ "A": 1 }))),
         ValueKind::Any => (json!({ "anything": [1] }), None),
     }
 }

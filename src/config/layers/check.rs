@@ -33,8 +33,8 @@ pub(crate) fn check(kind: ValueKind, value: &Value) -> Result<(), String> {
             value.as_f64().is_some_and(|number| (least..=most).contains(&number))
         }
         ValueKind::Duration => text.and_then(duration).is_some(),
-        ValueKind::TextList => items(value)
-            .is_some_and(|items| items.iter().all(|item| item.as_str().is_some_and(is_line))),
+        ValueKind::TextList => texts(value).is_some(),
+        ValueKind::CommandLine => texts(value).is_some_and(|texts| !texts.is_empty()),
         ValueKind::ObjectList => {
             items(value).is_some_and(|items| items.iter().all(Value::is_object))
         }
@@ -42,7 +42,9 @@ pub(crate) fn check(kind: ValueKind, value: &Value) -> Result<(), String> {
             entries.len() <= ITEMS_MAX
                 && entries.values().all(|value| value.as_str().is_some_and(is_line))
         }),
-        ValueKind::Object => value.is_object(),
+        ValueKind::ObjectMap => {
+            value.as_object().is_some_and(|entries| entries.values().all(Value::is_object))
+        }
         ValueKind::Any => true,
     };
     if fits {
@@ -75,7 +77,11 @@ pub(crate) fn mismatch(path: &str, expected: String, value: &Value) -> String {
 /// Advice with an example of a valid value: `write it like "maxTurns": 25`.
 pub(crate) fn hint(key: &ConfigKey, path: &str) -> String {
     let name = path.rsplit('.').next().unwrap_or(path);
-    format!("write it like \"{name}\": {}", sample(key))
+    let mut hint = format!("write it like \"{name}\": {}", sample(key));
+    if matches!(key.kind, ValueKind::CommandLine) {
+        hint.push_str(", or remove the key to run no program");
+    }
+    hint
 }
 
 /// Example of a valid value of `key`, its default if it has one, as an environment variable would
@@ -101,7 +107,8 @@ fn sample(key: &ConfigKey) -> Value {
         ValueKind::TextList => json!(["text"]),
         ValueKind::ObjectList => json!([{}]),
         ValueKind::TextMap => json!({ "name": "text" }),
-        ValueKind::Object => json!({ "name": {} }),
+        ValueKind::CommandLine => json!(["program", "argument"]),
+        ValueKind::ObjectMap => json!({ "name": {} }),
         ValueKind::Text | ValueKind::Secret | ValueKind::Any => json!("text"),
     })
 }
@@ -136,6 +143,25 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
     })?;
     let ms = digits.parse::<u64>().ok()?.checked_mul(*factor)?;
     (1..=LONGEST_MS).contains(&ms).then(|| Duration::from_millis(ms))
+}
+
+/// True for the name of a header whose value the HTTP client decides: a configured one would have
+/// no effect, or break the framing of the request.
+pub(crate) fn is_own_header(name: &str) -> bool {
+    const OWN: [&str; 11] = [
+        "accept",
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ];
+    OWN.iter().any(|own| own.eq_ignore_ascii_case(name))
 }
 
 /// True for a valid name of a provider or tool: 1–64 ASCII letters, digits, `-` and `_`.
@@ -192,6 +218,11 @@ pub(crate) fn nested(dotted: &str) -> String {
 
 fn items(value: &Value) -> Option<&Vec<Value>> {
     value.as_array().filter(|items| items.len() <= ITEMS_MAX)
+}
+
+/// The items of a list of texts.
+fn texts(value: &Value) -> Option<&Vec<Value>> {
+    items(value).filter(|items| items.iter().all(|item| item.as_str().is_some_and(is_line)))
 }
 
 fn is_line(text: &str) -> bool {

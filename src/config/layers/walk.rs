@@ -119,6 +119,11 @@ impl<'a> Walk<'a> {
 
     fn leaf(&mut self, key: &'static ConfigKey, path: &str, property: &ast::ObjectProp<'_>) {
         let value = self.value(&property.value);
+        if let (ValueKind::ObjectMap, ast::Value::Object(object)) = (key.kind, &property.value)
+            && self.other_than_objects(key, path, object)
+        {
+            return;
+        }
         if let Err(expected) = check(key.kind, &value) {
             let fix = hint(key, path);
             return self.fail(
@@ -127,6 +132,11 @@ impl<'a> Walk<'a> {
                 property,
                 Some(fix),
             );
+        }
+        if key.path == "providers.*.auth" && value.as_str().is_some_and(check::is_own_header) {
+            let what = format!("{path}: posse sets the header {value} of each request itself");
+            let fix = "name the header in which the server expects the key".to_owned();
+            return self.fail(ErrorCode::ConfigInvalidValue, &what, property, Some(fix));
         }
         if matches!(key.kind, ValueKind::TextList | ValueKind::ObjectList)
             && let Some(bomb) = check::excessive_pattern(&value)
@@ -143,9 +153,12 @@ impl<'a> Walk<'a> {
         }
         let line = self.line(property.value.range().start);
         // Each member of an open-ended object is a separate setting, so that layers merge.
-        if matches!(key.kind, ValueKind::TextMap | ValueKind::Object | ValueKind::Any)
+        if matches!(key.kind, ValueKind::TextMap | ValueKind::ObjectMap | ValueKind::Any)
             && let Value::Object(entries) = value
         {
+            if let ast::Value::Object(object) = &property.value {
+                self.unusable_headers(key, path, object);
+            }
             let lines = self.member_lines(&property.value);
             self.found.extend(entries.into_iter().map(|(name, value)| {
                 let line = lines.get(&name).copied().unwrap_or(line);
@@ -153,6 +166,47 @@ impl<'a> Walk<'a> {
             }));
         } else {
             self.found.push(ConfigLeaf { key, path: path.to_owned(), value, line });
+        }
+    }
+
+    /// Reports the members of `object`, the value of `key`, that are not objects. True if there are
+    /// any.
+    fn other_than_objects(
+        &mut self,
+        key: &'static ConfigKey,
+        path: &str,
+        object: &ast::Object<'_>,
+    ) -> bool {
+        let mut any = false;
+        for property in &object.properties {
+            let value = self.value(&property.value);
+            if !value.is_object() && !self.is_full() {
+                any = true;
+                let what = mismatch(
+                    &format!("{path}.{}", property.name.as_str()),
+                    "an object".into(),
+                    &value,
+                );
+                let fix = hint(key, path);
+                self.fail(ErrorCode::ConfigInvalidValue, &what, property, Some(fix));
+            }
+        }
+        any
+    }
+
+    /// Reports the headers in `object`, the value of `key` if that is `providers.*.headers`, that
+    /// posse sets itself.
+    fn unusable_headers(&mut self, key: &'static ConfigKey, path: &str, object: &ast::Object<'_>) {
+        if key.path != "providers.*.headers" {
+            return;
+        }
+        for property in &object.properties {
+            let name = property.name.as_str();
+            if check::is_own_header(name) && !self.is_full() {
+                let what = format!("{path}.{name}: posse sets this header of each request itself");
+                let fix = "remove it; only other headers can be added".to_owned();
+                self.fail(ErrorCode::ConfigInvalidValue, &what, property, Some(fix));
+            }
         }
     }
 

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::schema::Project::{Harmless, Never, OwnProvider, Tighten, Trusted};
 use crate::schema::ValueKind::{
-    Address, Any, Bool, Choice, Number, Object, ObjectList, Secret, Text, TextList, TextMap,
-    Variable, Whole, WholeOrAuto,
+    Address, Any, Bool, Choice, CommandLine, Number, ObjectList, ObjectMap, Secret, Text, TextList,
+    TextMap, Variable, Whole, WholeOrAuto,
 };
 use crate::schema::{BuiltIn as D, ConfigKey, Project, ValueKind};
 
@@ -64,7 +64,7 @@ pub(crate) static KEYS: &[ConfigKey] = &[
     key("agentMode", Choice(MODES), D::Text("single-agent"), Trusted,
         "With multi-agent, agents can start subagents.")
         .variable("POSSE_MODE"),
-    key("agents", Object, D::None, Trusted,
+    key("agents", ObjectMap, D::None, Trusted,
         "Additional agents, by name."),
     key("budget.maxCostMicroUsd", Whole(1, 1_000_000_000_000), D::None, Never,
         "Cost limit of a session in millionths of a dollar. The session ends before it exceeds \
@@ -205,7 +205,7 @@ pub(crate) static KEYS: &[ConfigKey] = &[
         "Domains that commands never reach through the proxy, whatever allows them."),
     key("network.uploadLimitBytes", Whole(0, 1_000_000_000_000_000), D::Whole(1_048_576), Never,
         "Bytes that a session sends to a domain before more is asked about. 0: no limit."),
-    key("notify.command", TextList, D::None, Never,
+    key("notify.command", CommandLine, D::None, Never,
         "Program and arguments that also get each notification, as JSON on standard input. The \
          program is not confined."),
     key("notify.method", Choice(&["auto", "osc9", "osc777", "osc99", "bell", "none"]),
