@@ -3,6 +3,7 @@
 //! Error text from a server is untrusted: it is truncated and escaped, and the endpoint's secrets
 //! are redacted.
 
+mod connections;
 mod resets;
 mod wording;
 
@@ -78,8 +79,9 @@ pub(crate) fn foreign_page(origin: &MessageOrigin) -> ProviderError {
 /// Error for a server that has not answered for `limit`, the value of the setting `timeouts.` +
 /// `setting` of the provider.
 pub(crate) fn silent(origin: &MessageOrigin, limit: Duration, setting: &str) -> ProviderError {
+    let via = connections::via(origin.proxy.as_ref());
     let what = format!(
-        "no answer within {} s: if the server needs longer to read the prompt, raise \
+        "no answer within {} s{via}: if the server needs longer to read the prompt, raise \
          timeouts.{setting} of the provider",
         limit.as_secs_f64()
     );
@@ -96,77 +98,21 @@ pub(crate) fn transport(origin: &MessageOrigin, error: reqwest::Error) -> Provid
     let text = origin.masked(printable(&bounded(&chain(&error))));
     let lower = text.to_lowercase();
     if lower.contains("proxy auth") {
-        let what = "the proxy wants credentials: write them into https_proxy as http://user:password@host:port";
-        return rejected(origin, what);
+        return rejected(origin, connections::credentials_wanted(origin.proxy.as_ref()));
     }
-    let known = sentence(&error, &lower, &origin.address);
+    let known = connections::sentence(origin, &error, &lower);
     // Without a specific sentence, the innermost error is reported.
     let innermost = || text.rsplit(": ").next().unwrap_or(&text).to_owned();
-    let what = known
-        .unwrap_or_else(|| format!("the connection to {} failed: {}", origin.address, innermost()));
+    let what = known.unwrap_or_else(|| {
+        let via = connections::via(origin.proxy.as_ref());
+        format!("the connection to {}{via} failed: {}", origin.address, innermost())
+    });
     let source = Cause::boxed(origin, what);
-    if is_absent(&error, &lower) {
+    if connections::is_absent(origin, &error, &lower) {
         ProviderError::NoServer { source }
     } else {
         ProviderError::Unreachable { source }
     }
-}
-
-/// True if no server listens at the address: its name is not known, or the connection was refused.
-/// `lower`: see [`sentence`].
-fn is_absent(error: &reqwest::Error, lower: &str) -> bool {
-    let is_refused = io_kind(error) == Some(std::io::ErrorKind::ConnectionRefused);
-    is_unresolved(lower) || (is_refused && !lower.contains("tunnel error"))
-}
-
-/// True if the host of the address could not be resolved.
-fn is_unresolved(lower: &str) -> bool {
-    lower.contains("dns error") || lower.contains("failed to lookup")
-}
-
-/// One sentence with the cause of a failed connection and, if there is one, its fix. `None`: the
-/// cause is not known. `lower`: the text of `error` and its causes ([`chain`]) in lower case. It
-/// identifies unknown hosts and failed proxy tunnels, which have no error kind of their own.
-fn sentence(error: &reqwest::Error, lower: &str, address: &str) -> Option<String> {
-    use std::io::ErrorKind as Kind;
-    if is_unresolved(lower) {
-        return Some(format!(
-            "the host of {address} is not known here: check the network, or correct baseURL"
-        ));
-    }
-    if lower.contains("tunnel error") {
-        return Some(format!(
-            "the proxy opens no way to {address} ({}): check https_proxy, or name the host in \
-             no_proxy",
-            lower.rsplit("tunnel error: ").next().unwrap_or_default()
-        ));
-    }
-    let kind = io_kind(error);
-    Some(match kind {
-        Some(Kind::ConnectionRefused) => format!(
-            "nothing listens at {address} (connection refused): start the server, or correct \
-             baseURL"
-        ),
-        Some(Kind::NetworkUnreachable | Kind::HostUnreachable | Kind::NetworkDown) => {
-            format!("there is no way to {address} from here: check the network")
-        }
-        Some(Kind::TimedOut) => connect_timeout(address),
-        _ if error.is_timeout() => connect_timeout(address),
-        Some(
-            Kind::ConnectionReset
-            | Kind::ConnectionAborted
-            | Kind::BrokenPipe
-            | Kind::UnexpectedEof,
-        ) => format!("{address} closed the connection without an answer"),
-        _ if lower.contains("connection closed before") => {
-            format!("{address} closed the connection without an answer")
-        }
-        _ => return None,
-    })
-}
-
-fn connect_timeout(address: &str) -> String {
-    format!("no connection to {address} in time: check the network, a firewall, or the proxy")
 }
 
 /// Iterates over an error and its causes, outermost first. After an I/O error comes the error that
@@ -179,14 +125,6 @@ fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn
             None => error.source(),
         }
     })
-}
-
-/// Kind of the innermost I/O error among the causes of `error`.
-fn io_kind(error: &(dyn Error + 'static)) -> Option<std::io::ErrorKind> {
-    causes(error)
-        .filter_map(|error| error.downcast_ref::<std::io::Error>())
-        .last()
-        .map(std::io::Error::kind)
 }
 
 /// Text of an error and its causes, separated by colons. A cause that the text already ends with is
@@ -246,7 +184,10 @@ pub(crate) fn status(
         let gap = if report.message.is_empty() { "" } else { " " };
         report.message = format!("{}{gap}{WRONG_PATH}", report.message);
     }
-    let prefix = format!("answered {}", status.as_u16());
+    if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED && origin.proxy.is_some() {
+        return rejected(origin, connections::credentials_wanted(origin.proxy.as_ref()));
+    }
+    let prefix = format!("answered {}{}", status.as_u16(), connections::relayed(origin));
     match classify_report(origin, &prefix, report) {
         // Such as the page of a web server that knows no such path.
         ProviderError::Rejected { source } if is_html => {

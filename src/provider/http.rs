@@ -19,6 +19,7 @@ use crate::codex::{Access, Trouble};
 use crate::decode::Patience;
 use crate::message_origin::MessageOrigin;
 use crate::profile::{Auth, Protocol, ProviderProfile, TimeLimits};
+use crate::proxy::ProxyRoute;
 use crate::silence_timeout::within;
 use crate::{classify, tls};
 
@@ -62,8 +63,14 @@ impl Endpoint {
             .map(SecretString::from)
             .collect();
         let login = profile.login.clone();
-        let origin =
-            MessageOrigin { secrets, login, ..MessageOrigin::new(&profile.name, address.into()) };
+        // Requests to loopback never go through a proxy.
+        let proxy = if is_loopback(&url) { None } else { ProxyRoute::of(&url) };
+        let origin = MessageOrigin {
+            secrets,
+            login,
+            proxy,
+            ..MessageOrigin::new(&profile.name, address.into())
+        };
         let timeouts = TimeLimits::of(profile.timeouts, is_loopback(&url));
         let client = OnceLock::new();
         Ok(Endpoint { origin, url, headers, timeouts, client })
@@ -183,7 +190,6 @@ impl Endpoint {
             .connect_timeout(Duration::from_millis(self.timeouts.connect_ms))
             .tcp_nodelay(true);
         if is_loopback(&self.url) {
-            // Requests to loopback never go through a proxy.
             builder = builder.no_proxy();
         }
         builder.build().map_err(|error| classify::chain(&error))

@@ -29,6 +29,7 @@ mod message_origin;
 mod opaque;
 mod openai_compatible;
 mod openai_responses;
+mod proxy;
 mod quirks;
 mod sanitize;
 mod silence_timeout;

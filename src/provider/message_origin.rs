@@ -5,6 +5,7 @@ use std::sync::Arc;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::codex::Login;
+use crate::proxy::ProxyRoute;
 
 /// Source of an error text, and the secrets to redact in it.
 #[derive(Debug)]
@@ -17,12 +18,15 @@ pub(crate) struct MessageOrigin {
     /// Login whose tokens are redacted too. The tokens may change while a session runs. `None`: the
     /// profile uses no login.
     pub(crate) login: Option<Arc<Login>>,
+    /// Proxy of the requests. `None`: they go to the server directly.
+    pub(crate) proxy: Option<ProxyRoute>,
 }
 
 impl MessageOrigin {
     /// Creates an origin without secrets.
     pub(crate) fn new(profile: &str, address: String) -> MessageOrigin {
-        MessageOrigin { profile: profile.to_owned(), address, secrets: Vec::new(), login: None }
+        let profile = profile.to_owned();
+        MessageOrigin { profile, address, secrets: Vec::new(), login: None, proxy: None }
     }
 
     /// Replaces the secrets of this origin in `text` by a placeholder.

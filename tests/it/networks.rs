@@ -60,20 +60,32 @@ fn proxy_error_names_cause_and_fix() {
         (
             there,
             "HTTP/1.1 407 Proxy Authentication Required\r\nproxy-authenticate: Basic\r\n\r\n",
-            (1, "PRV004", "the proxy wants credentials"),
+            (
+                1,
+                "PRV004",
+                "of the variable https_proxy wants credentials (407): write them into https_proxy",
+            ),
         ),
         (
             plain,
             "HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n",
-            (1, "PRV004", "answered 407"),
+            (
+                1,
+                "PRV004",
+                "of the variable http_proxy wants credentials (407): write them into http_proxy",
+            ),
         ),
-        (there, "HTTP/1.1 403 Forbidden\r\n\r\n", (5, "PRV001", "the proxy opens no way to")),
-        (there, "", (5, "PRV001", "the proxy opens no way to")),
+        (
+            there,
+            "HTTP/1.1 403 Forbidden\r\n\r\n",
+            (5, "PRV001", "of the variable https_proxy opens no way to"),
+        ),
+        (there, "", (5, "PRV001", "of the variable https_proxy opens no way to")),
         (there, "HTTP/1.1 200 OK\r\n\r\n", (5, "PRV001", "closed the connection")),
         (
             plain,
             "HTTP/1.1 504 Gateway Timeout\r\ncontent-length: 0\r\n\r\n",
-            (5, "PRV001", "answered 504"),
+            (5, "PRV001", "answered 504 (this can be the answer of the proxy http://127.0.0.1:"),
         ),
     ];
     side_by_side(table, |(address, answer, (exit, code, words))| {
@@ -94,6 +106,29 @@ fn proxy_error_names_cause_and_fix() {
         };
         assert!(head.starts_with(begins), "{head}");
         machine.verify();
+    });
+}
+
+#[test]
+fn absent_proxy_is_named_instead_of_the_server() {
+    // A port that was just free, and is closed again.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let table = [
+        ("http://api.provider.invalid/v1", "HTTP_PROXY", format!("http://127.0.0.1:{port}")),
+        ("https://api.provider.invalid/v1", "HTTPS_PROXY", format!("http://127.0.0.1:{port}")),
+        ("https://api.provider.invalid/v1", "ALL_PROXY", format!("http://me:pw@127.0.0.1:{port}")),
+        ("https://api.provider.invalid/v1", "all_proxy", "http://proxy.invalid:3128".to_owned()),
+    ];
+    side_by_side(table, |(address, variable, proxy)| {
+        let machine = at(address, &json!({"connect": "5s"}));
+        let mut command = machine.command(&["run", "say hello"]);
+        command.env(variable, &proxy);
+        let ended = RunningPosse::start(command).end();
+        ended.assert_code(5);
+        assert!(ended.stderr.contains(&format!("of the variable {variable}")), "{}", ended.stderr);
+        assert!(ended.stderr.contains(&format!("correct {variable}")), "{}", ended.stderr);
+        assert!(!ended.stderr.contains("baseURL"), "{}", ended.stderr);
+        assert!(!ended.stderr.contains("me:pw"), "{}", ended.stderr);
     });
 }
 
