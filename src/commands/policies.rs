@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use posse_actors::event::{Grant, PermissionMode, SandboxTier};
-use posse_actors::ports::AnswerSource;
+use posse_actors::ports::{AnswerSource, CommandConfinement, NetworkAccess, Policy as _};
 use serde_json::Value;
 
-use crate::agents::{Agent, ToolSelection};
+use crate::agents::{Agent, Roster, ToolSelection};
 use crate::cli::ListArgs;
 use crate::commands::{grants, notices, offline_commands, print};
 use crate::config::{Environment, Fate, Settings};
-use crate::doctor::policies::{self, PolicyPart, PolicyReport};
+use crate::doctor::policies::{self, ModeContext, PolicyPart, PolicyReport};
 use crate::failure::{Exit, Failure};
 use crate::network;
-use crate::permission::{NetworkMode, PolicySettings, SandboxMode};
+use crate::permission::{NetworkMode, PolicySettings, RulePolicy, SandboxMode};
 use crate::start_mode::{conversation_mode, no_checkpoints};
 use crate::wiring::{WorkspaceContext, confinement, place, skills, subagents};
 
@@ -52,6 +52,10 @@ fn report(
         no_checkpoints: no_checkpoints(settings),
         ..PolicySettings::default()
     };
+    let policy = RulePolicy::new(policy)?;
+    let mode = mode(settings, &roster, &tier);
+    let context = context(settings, mode, &tier);
+    let restriction = policy.restriction(mode, &tier);
     let skills = skills::load(cwd, dirs, settings, environment);
     let grants = grants::rows(cwd, dirs, settings, environment)?;
     let applied = grants.iter().filter(|row| row["counts"] == true);
@@ -59,30 +63,58 @@ fn report(
         applied.filter_map(|row| serde_json::from_value(row.clone()).ok()).collect();
     Ok(PolicyReport {
         v: 1,
-        confinement: confinement_parts(found, &tier),
+        confinement: confinement_parts(found, mode, restriction, &tier),
         trust: trust_parts(found, &roster.inert, &skills.inert),
         never: policies::never(&own_dirs),
-        each_time: policies::each_time(),
-        rules: rule_parts(settings),
-        grants: grants.iter().map(grant_part).collect(),
+        each_time: context.each_time(),
+        rules: rule_parts(settings, context),
+        grants: grants.iter().map(|row| grant_part(row, mode)).collect(),
         agents: roster
             .agents
             .iter()
             .filter(|agent| !agent.hidden)
-            .map(|agent| agent_part(agent, &invocations))
+            .map(|agent| agent_part(agent, &invocations, context))
             .collect(),
         hooks: hook_parts(found),
-        otherwise: policies::otherwise(&sandbox.mode, &tier),
-        examples: policies::examples(policy, &applied, mode(settings, &tier), &tier)?,
+        otherwise: context.otherwise(),
+        examples: policies::examples(&policy, &cwd.display().to_string(), &applied, mode, &tier),
     })
 }
 
-/// Permission mode of a new conversation with a person.
-fn mode(settings: &Settings, tier: &SandboxTier) -> PermissionMode {
-    settings.permission_mode.unwrap_or_else(|| conversation_mode(settings, tier))
+/// Permission mode of a new conversation of the configured main agent with a person.
+fn mode(settings: &Settings, roster: &Roster, tier: &SandboxTier) -> PermissionMode {
+    let mode = settings.permission_mode.unwrap_or_else(|| conversation_mode(settings, tier));
+    roster.find(&settings.default_agent).map_or(mode, |agent| agent.first_mode(mode))
 }
 
-fn confinement_parts(found: &WorkspaceContext, tier: &SandboxTier) -> Vec<PolicyPart> {
+/// The decisions of `mode` with these settings on the sandbox tier `tier`.
+fn context(settings: &Settings, mode: PermissionMode, tier: &SandboxTier) -> ModeContext {
+    let sandbox = &settings.sandbox;
+    let confinement = match tier {
+        _ if sandbox.mode == "off" => CommandConfinement::None,
+        SandboxTier::Full => CommandConfinement::Full,
+        SandboxTier::Reduced => CommandConfinement::Reduced,
+        SandboxTier::None | SandboxTier::Unknown(_) => CommandConfinement::None,
+    };
+    let mode = match mode {
+        PermissionMode::Auto if no_checkpoints(settings).is_some() => PermissionMode::Edits,
+        mode => mode,
+    };
+    let access = network::access(sandbox, tier, AnswerSource::Human);
+    ModeContext {
+        mode,
+        confinement,
+        is_read_only: sandbox.mode == "read-only",
+        by_domain: access == NetworkAccess::Domains,
+    }
+}
+
+fn confinement_parts(
+    found: &WorkspaceContext,
+    mode: PermissionMode,
+    restriction: Option<String>,
+    tier: &SandboxTier,
+) -> Vec<PolicyPart> {
     let loaded = &found.loaded;
     let sandbox = &loaded.settings.sandbox;
     let from = |key: &str| {
@@ -97,12 +129,11 @@ fn confinement_parts(found: &WorkspaceContext, tier: &SandboxTier) -> Vec<Policy
         reach(AnswerSource::Nobody)
     );
     let required = if sandbox.required { "required" } else { "not required" };
-    let mode = mode(&loaded.settings, tier);
     let when = match loaded.settings.permission_mode {
         None => " (without a person, and for a single task: ask)",
         Some(_) => "",
     };
-    vec![
+    let mut parts = vec![
         PolicyPart::new(
             format!("permissionMode: {}{when}", mode.about()),
             mode.as_str(),
@@ -116,11 +147,16 @@ fn confinement_parts(found: &WorkspaceContext, tier: &SandboxTier) -> Vec<Policy
         ),
         PolicyPart::new(network, sandbox.network.clone(), from("sandbox.network")),
         PolicyPart::new(
-            "requests without a person; --yes allows those of the steps 5 to 7",
+            "requests without a person; --yes allows them, except those of step 3 and commands that \
+             nothing confines",
             "deny",
             "built in",
         ),
-    ]
+    ];
+    if let Some(restriction) = restriction {
+        parts.insert(1, PolicyPart::new(restriction, "limited", "this machine and its settings"));
+    }
+    parts
 }
 
 fn trust_parts(found: &WorkspaceContext, agents: &[String], skills: &[String]) -> Vec<PolicyPart> {
@@ -161,7 +197,7 @@ fn trust_parts(found: &WorkspaceContext, agents: &[String], skills: &[String]) -
 }
 
 /// The configured rules: denials first, then requests, then permissions.
-fn rule_parts(settings: &Settings) -> Vec<PolicyPart> {
+fn rule_parts(settings: &Settings, context: ModeContext) -> Vec<PolicyPart> {
     let own = settings.permissions.len().saturating_sub(settings.project_rules);
     let user = settings.permissions_from.as_deref().unwrap_or("configuration");
     let mut parts: Vec<PolicyPart> = settings
@@ -171,23 +207,30 @@ fn rule_parts(settings: &Settings) -> Vec<PolicyPart> {
         .map(|(nth, rule)| {
             let (what, decision) = policies::rule(rule);
             let from = if nth < own { user } else { "the trusted project" };
-            PolicyPart::new(what, decision, from)
+            PolicyPart::new(what, context.rule_effect(&decision), from)
         })
         .collect();
-    let order = ["deny", "ask", "allow"];
+    let order = ["deny", "ask", "allow", "unused"];
     parts.sort_by_key(|part| order.iter().position(|effect| *effect == part.effect));
     parts
 }
 
 /// A stored grant, as `posse grants list --json` prints it.
-fn grant_part(row: &Value) -> PolicyPart {
+///
+/// In the mode `plan`, only a grant for starting a subagent counts.
+fn grant_part(row: &Value, mode: PermissionMode) -> PolicyPart {
     let text = |key: &str| row[key].as_str().unwrap_or_default();
     let what = format!("{} {} ({})", text("operation"), text("target"), text("scope"));
-    let effect = if row["counts"] == true { "allow" } else { "unused" };
+    let in_mode = mode != PermissionMode::Plan || text("operation") == "agent";
+    let effect = if row["counts"] == true && in_mode { "allow" } else { "unused" };
     PolicyPart::new(what, effect, format!("`posse grants revoke {}` ends it", text("id")))
 }
 
-fn agent_part(agent: &Agent, invocations: &BTreeMap<String, String>) -> PolicyPart {
+fn agent_part(
+    agent: &Agent,
+    invocations: &BTreeMap<String, String>,
+    context: ModeContext,
+) -> PolicyPart {
     let tools = match &agent.tools {
         ToolSelection::All => "all tools".to_owned(),
         ToolSelection::Only(names) => format!("tools {}", names.join(", ")),
@@ -206,7 +249,7 @@ fn agent_part(agent: &Agent, invocations: &BTreeMap<String, String>) -> PolicyPa
     }
     let start = invocations.get(&agent.name).map(String::as_str);
     let effect = match start {
-        Some(decision) => format!("start: {decision}"),
+        Some(decision) => format!("start: {}", context.start(decision)),
         None => "main only".to_owned(),
     };
     let from = agent.source.place().unwrap_or("built in");

@@ -140,7 +140,7 @@ impl ReportSource {
             let _ = writeln!(text, "{name:<10} {} ({})", printable(value), from(key));
         }
         text.push_str(
-            "built in   reading in the folder is allowed; changes and commands need permission\n\n",
+            "built in   reading in the folder is allowed; the permission mode decides about the rest\n\n",
         );
         text.push_str("rules (deny rules take precedence)\n");
         let rules = &settings.permissions;

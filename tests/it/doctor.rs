@@ -142,6 +142,36 @@ fn a_broken_configuration_is_reported_with_everything_else() {
 }
 
 #[test]
+fn policies_are_those_of_the_permission_mode() {
+    let machine = Machine::new();
+    let effect = |mode: &str, section: &str, what: &str| {
+        let config = json!({
+            "permissions": [{"tool": "Bash(cargo test:*)", "decision": "allow"}],
+            "permissionMode": mode,
+        });
+        machine.write_config(&config.to_string());
+        let ended = machine.posse(&["doctor", "policies", "--json"]);
+        ended.assert_code(0);
+        let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+        let parts = report[section].as_array().unwrap();
+        let found = parts.iter().find(|part| part["what"].as_str().unwrap().contains(what));
+        found.unwrap_or_else(|| panic!("{report:#}"))["effect"].as_str().unwrap().to_owned()
+    };
+    for (name, change, each_time, start, allows) in [
+        ("plan", "deny", "deny", "start: ask", "unused"),
+        ("ask", "ask", "ask", "start: ask", "allow"),
+        ("edits", "allow", "ask", "start: ask", "allow"),
+        ("auto", "allow", "ask", "start: allow, at another provider ask", "allow"),
+        ("locked", "deny", "deny", "start: deny", "allow"),
+    ] {
+        assert_eq!(effect(name, "otherwise", "changing files"), change, "{name}");
+        assert_eq!(effect(name, "eachTime", "unprotect"), each_time, "{name}");
+        assert_eq!(effect(name, "agents", "worker"), start, "{name}");
+        assert_eq!(effect(name, "rules", "cargo test"), allows, "{name}");
+    }
+}
+
+#[test]
 fn policies_show_each_part_with_its_source() {
     let machine = Machine::new();
     let config = json!({
