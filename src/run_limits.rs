@@ -10,6 +10,7 @@ pub(crate) fn limits(settings: &Settings) -> Limits {
     let defaults = Limits::default();
     let provider = settings.default_provider.as_ref();
     let profile = provider.and_then(|name| settings.providers.get(name));
+    let backoff_max = settings.retry.max_delay.unwrap_or(defaults.backoff_max);
     let patience = profile.and_then(|profile| profile.patience).or(settings.patience);
     Limits {
         turns_max: settings.turns_max.unwrap_or(defaults.turns_max),
@@ -23,8 +24,9 @@ pub(crate) fn limits(settings: &Settings) -> Limits {
         },
         effects_run_alone: settings.tools.parallel != "all",
         delivery: settings.delivery,
-        backoff_first: settings.retry.base_delay.unwrap_or(defaults.backoff_first),
-        backoff_max: settings.retry.max_delay.unwrap_or(defaults.backoff_max),
+        // A default gives way to a lower maximum that is set.
+        backoff_first: settings.retry.base_delay.unwrap_or(defaults.backoff_first).min(backoff_max),
+        backoff_max,
         context_main: budget(&settings.contexts.main, &ContextBudget::main()),
         context_child: budget(&settings.contexts.sub_agent, &ContextBudget::child()),
         ..defaults
