@@ -20,6 +20,21 @@ pub(crate) fn picture(width: u32, height: u32, format: ImageFormat) -> Vec<u8> {
     bytes.into_inner()
 }
 
+/// A PNG whose pixels look random and are the same in each run, so that it cannot be compressed.
+pub(crate) fn noise(width: u32, height: u32) -> Vec<u8> {
+    let mut state: u32 = 0x9E37_79B9;
+    let mut byte = || {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        u8::try_from(state >> 24).unwrap()
+    };
+    let picture = RgbImage::from_fn(width, height, |_, _| image::Rgb([byte(), byte(), byte()]));
+    let mut bytes = Cursor::new(Vec::new());
+    DynamicImage::ImageRgb8(picture).write_to(&mut bytes, ImageFormat::Png).unwrap();
+    bytes.into_inner()
+}
+
 fn animation() -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut encoder = GifEncoder::new(&mut bytes);

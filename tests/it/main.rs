@@ -84,6 +84,7 @@ mod concurrent_file_changes;
 mod journal_lock;
 mod journal_versions;
 // Stopping from outside.
+mod every_setting;
 mod session_listing;
 mod settings;
 mod signals;

@@ -1,4 +1,5 @@
-//! Each key has an effect: a table with a value for each, and a search for the code that reads it.
+//! Each key is parsed: a table with a value for each, and a search for the code that reads it. That
+//! it acts in the running program is proved by `tests/it/every_setting.rs`.
 
 use std::collections::BTreeSet;
 use std::path::Path;

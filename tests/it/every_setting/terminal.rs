@@ -1,0 +1,82 @@
+//! Effects of `ui` and `notify` in a terminal.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::model_server::{ModelAnswer, ModelServer, says, stream_bytes, text_event};
+use crate::posse::Machine;
+use crate::tui::Tmux;
+
+fn machine_with(server: &ModelServer, settings: &Value) -> Machine {
+    Machine::configured(server, settings, &json!({}))
+}
+
+#[test]
+fn bound_key_submits() {
+    let server = ModelServer::start(vec![says("It is sent.")]);
+    let machine = machine_with(&server, &json!({"ui": {"keybindings": {"submit": "ctrl+s"}}}));
+    let tmux = Tmux::open(&machine, &[]);
+    tmux.wait_for("❯");
+    tmux.types("do it");
+    tmux.wait_for("do it");
+    tmux.presses("C-s");
+    tmux.wait_for("It is sent.");
+}
+
+#[test]
+fn theme_changes_the_colours() {
+    let screen = |theme: &str| {
+        let server = ModelServer::start(vec![says("## Title\n\nSome `code`.")]);
+        let machine = machine_with(&server, &json!({"ui": {"theme": theme}}));
+        let tmux = Tmux::open(&machine, &[]);
+        tmux.says("do it");
+        tmux.wait_for("(done: 1 reply");
+        let shown = tmux.run(&["capture-pane", "-p", "-e", "-t", "t"]);
+        let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+        let heading = text.lines().find(|line| line.contains("Title"));
+        heading.unwrap_or_else(|| panic!("{text}")).to_owned()
+            + text.lines().find(|line| line.contains("code")).unwrap()
+    };
+    let screens = ["dark", "light", "none"].map(screen);
+    assert!(screens[2].len() < screens[0].len(), "{screens:?}");
+    assert_ne!(screens[0], screens[1]);
+}
+
+#[test]
+fn thinking_is_shown_or_hidden() {
+    let thinking = json!({"choices": [{"index": 0, "delta": {"reasoning_content": "pondering"}}]});
+    let thinking = format!("data: {thinking}\n\n");
+    let held = |text: &str| ModelAnswer::Hold(stream_bytes(format!("{thinking}{text}").as_bytes()));
+
+    let server = ModelServer::start(vec![held("")]);
+    let machine = machine_with(&server, &json!({"ui": {"showThinking": true}}));
+    let tmux = Tmux::open(&machine, &[]);
+    tmux.says("think");
+    tmux.wait_for("pondering");
+
+    // The text after it shows that it arrived.
+    let server = ModelServer::start(vec![held(&text_event("Visible text"))]);
+    let machine = machine_with(&server, &json!({"ui": {"showThinking": false}}));
+    let tmux = Tmux::open(&machine, &[]);
+    let raw = machine.path("tmp/raw");
+    tmux.run(&["pipe-pane", "-t", "t", &format!("cat > '{}'", raw.display())]);
+    tmux.says("think");
+    tmux.wait_for("Visible text");
+    assert!(!String::from_utf8_lossy(&fs::read(raw).unwrap()).contains("pondering"));
+}
+
+#[test]
+fn window_title_can_be_left_alone() {
+    let title = |shown: bool| {
+        let server = ModelServer::start(vec![says("Done with it.")]);
+        let machine = machine_with(&server, &json!({"notify": {"title": shown}}));
+        let tmux = Tmux::open(&machine, &[]);
+        tmux.says("do it");
+        tmux.wait_for("(done: 1 reply");
+        let title = tmux.run(&["display-message", "-p", "-t", "t", "#{pane_title}"]);
+        String::from_utf8_lossy(&title.stdout).trim().to_owned()
+    };
+    assert!(title(true).starts_with("done · "), "{}", title(true));
+    assert!(!title(false).starts_with("done · "), "{}", title(false));
+}
