@@ -99,6 +99,7 @@ fn action(command: &str) -> Action {
             cwd: "/w".into(),
             links: Vec::new(),
             replaces: Vec::new(),
+            in_trial: false,
         }],
         summary: String::new(),
         detail: String::new(),

@@ -59,6 +59,7 @@ impl Tool for Greet {
                     cwd: "/".to_owned(),
                     links: Vec::new(),
                     replaces: Vec::new(),
+                    in_trial: false,
                 }],
                 summary: format!("greet {name}"),
                 detail: name.clone(),

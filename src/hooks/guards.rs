@@ -50,6 +50,7 @@ impl Guards {
                 cwd,
                 links: Vec::new(),
                 replaces: Vec::new(),
+                in_trial: false,
             }],
             summary: String::new(),
             detail: command.to_owned(),

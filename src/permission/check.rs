@@ -118,6 +118,7 @@ impl RulePolicy {
                 cwd: cwd.to_owned(),
                 links: links.to_vec(),
                 replaces: replaces.to_vec(),
+                in_trial: false,
             }],
             summary: command.to_owned(),
             detail: command.to_owned(),

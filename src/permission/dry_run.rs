@@ -86,6 +86,7 @@ mod tests {
             cwd: root.clone(),
             links: Vec::new(),
             replaces: Vec::new(),
+            in_trial: false,
         };
         let write = Operation::Write { path, relative, root, repository: None };
         for (access, operation, yes_covers, asking, runs) in [

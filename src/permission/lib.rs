@@ -276,6 +276,7 @@ impl RulePolicy {
         if let Some((invocation, reads)) = agents::with_references(action) {
             return self.judge_references(&invocation, &reads, situation);
         }
+        let situation = &Situation { mode: modes::of_action(action, situation.mode), ..*situation };
         let case = self.judged_action(action, situation, self.mode_reads(situation));
         let (coverage, verdict) = self.covered(&case);
         self.in_mode(&case, coverage, verdict)

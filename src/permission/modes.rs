@@ -3,8 +3,8 @@
 
 use posse_actors::event::{PermissionMode, SandboxTier};
 use posse_actors::ports::{
-    Access, CommandConfinement, Confinement, Coverage, EffectClass, ModeDecision, ModeProfile,
-    NetworkAccess, Operation, PermissionQuestion, Situation, Verdict, decide,
+    Access, Action, CommandConfinement, Confinement, Coverage, EffectClass, ModeDecision,
+    ModeProfile, NetworkAccess, Operation, PermissionQuestion, Situation, Verdict, decide,
 };
 use posse_base::failure::printable;
 
@@ -26,6 +26,14 @@ impl From<EffectClass> for Classified {
     fn from(class: EffectClass) -> Classified {
         Classified { class, reason: None }
     }
+}
+
+/// Mode in which `action` is judged while the session is in `mode`: a command in a trial changes
+/// nothing, so it is judged as in the mode `plan`. The mode `locked` stays, because only rules and
+/// grants allow commands in it.
+pub(super) fn of_action(action: &Action, mode: PermissionMode) -> PermissionMode {
+    let is_locked = mode == PermissionMode::Locked;
+    if action.is_trial() && !is_locked { PermissionMode::Plan } else { mode }
 }
 
 impl RulePolicy {
@@ -69,6 +77,11 @@ impl RulePolicy {
             // Nothing is asked about that has no question.
             (ModeDecision::Ask(_), Verdict::Allow(_)) | (ModeDecision::Deny, _) => {
                 let why = denial(mode, class, confinement, reason.as_deref());
+                let why = if mode == PermissionMode::Plan && case.action.is_trial() {
+                    format!("a dry run is judged as in the mode plan: {why}")
+                } else {
+                    why
+                };
                 deny(&format!("permission mode: {mode}"), &why)
             }
         }

@@ -137,6 +137,7 @@ pub(super) fn action(call: &str) -> Action {
                 cwd: ROOT.into(),
                 links: Vec::new(),
                 replaces: Vec::new(),
+                in_trial: false,
             }]
         }
         _ if rest.is_empty() => vec![],

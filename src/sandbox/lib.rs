@@ -72,7 +72,8 @@ pub use protect::{
 pub use temporary::{open_up, temporary_root};
 pub use trial::{
     ChangeKind, FileKind, FileState, KeptTrial, RefusalReason, RefusedChange, TrialChange,
-    TrialChanges, TrialContent, TriedCommand, obstacle, remove_abandoned_trials,
+    TrialChanges, TrialContent, TriedCommand, obstacle, remove_abandoned_trial,
+    remove_abandoned_trials,
 };
 
 /// Starts processes. All of them use the same helper binary, base environment and secrets to

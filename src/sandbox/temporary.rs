@@ -21,6 +21,8 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::libc;
 
+use crate::trial::remove_abandoned_trials;
+
 pub(crate) use space::{MARK, TemporarySpace, space_main};
 
 /// Maximum number of bytes in the temporary folder of a session.
@@ -328,8 +330,8 @@ pub fn temporary_root(scratch: &Path) -> Option<OwnedFd> {
     known.and_then(|temporary| temporary.root())
 }
 
-/// Removes the temporary folders of all sessions that no process uses, such as those of a process
-/// that was killed. `projects`: folder of posse with `PROJECT/sessions/SESSION` in it. Errors are
+/// Removes the temporary folders and trials of all sessions that no process uses, such as those of a
+/// process that was killed. `projects`: folder of posse with `PROJECT/sessions/SESSION` in it. Errors are
 /// logged.
 fn remove_abandoned(projects: &Path) {
     let folders = |of: &Path| {
@@ -339,6 +341,7 @@ fn remove_abandoned(projects: &Path) {
     let sessions = folders(projects).flat_map(|project| folders(&project.path().join("sessions")));
     for session in sessions.map(|entry| entry.path()) {
         remove(&session.join(REMOVED)).ok();
+        remove_abandoned_trials(&session.join("trials"));
         let folder = session.join("tmp");
         // The lock is held until the folder is gone, so that no process begins to use it.
         let Ok(_lock) = lock(&folder) else { continue };

@@ -189,6 +189,8 @@ impl Drop for Trial {
         if let Err(error) = remove(&self.folder) {
             tracing::debug!(%error, "a trial stays until the next one");
         }
+        // Not empty if it contains the temporary folder of the command.
+        self.folder.parent().map(fs::remove_dir);
     }
 }
 
@@ -202,15 +204,19 @@ fn lock(folder: &Path) -> Option<Flock<File>> {
 /// trials, each with the temporary folder `tmp` of its command.
 pub fn remove_abandoned_trials(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let place = entry.path();
-        let Some(_lock) = lock(&place.join(LAYERS)) else { continue };
-        if let Err(error) = remove(&place.join(LAYERS)) {
-            tracing::debug!(%error, "an old trial stays");
-        }
-        // Files in a quarantine stay.
-        fs::remove_dir(place.join("tmp")).ok();
-        fs::remove_dir(&place).ok();
+        remove_abandoned_trial(&entry.path());
     }
+}
+
+/// Removes the folder `place` of one trial, unless a process uses it. Does nothing if there is none.
+pub fn remove_abandoned_trial(place: &Path) {
+    let Some(_lock) = lock(&place.join(LAYERS)) else { return };
+    if let Err(error) = remove(&place.join(LAYERS)) {
+        tracing::debug!(%error, "an old trial stays");
+    }
+    // Files in a quarantine stay.
+    fs::remove_dir(place.join("tmp")).ok();
+    fs::remove_dir(place).ok();
 }
 
 /// Path of `name` in an open folder, for system calls that take paths. Only a link at `name` itself

@@ -4,6 +4,7 @@
 
 mod background;
 mod connections;
+mod dry_run;
 mod foreground;
 pub mod links;
 mod network;
@@ -30,6 +31,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::bash::background::JobStart;
+use crate::bash::dry_run::DryRun;
 use crate::bash::foreground::Foreground;
 use crate::workspace::Located;
 use crate::{CommandTimeouts, ToolEnvironment, digest, parsed, prepared, refusal, spec, spill};
@@ -70,12 +72,16 @@ pub fn tool(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Arc<dyn Tool> {
     };
     let mut properties = json!({
         "command": {"type": "string"},
-        "workdir": {"type": "string", "description": "default: working directory"},
+        "workdir": {"type": "string", "description": "default: ."},
         "timeoutMs": {"type": "integer", "description": limits},
         "unprotect": {
             "type": "array", "items": {"type": "string"},
-            "description": "protected paths, such as .git/config, that this command must \
-                            change; the user is asked each time",
+            "description": "protected paths, such as .git/config, that it must change; the user \
+                            is asked",
+        },
+        "dryRun": {
+            "type": "boolean",
+            "description": "only show changes",
         },
     });
     if !env.jobs.is_closed() {
@@ -86,8 +92,8 @@ pub fn tool(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Arc<dyn Tool> {
     }
     let spec = spec(
         NAME,
-        "Runs a command in bash and returns stdout and stderr. Each call is a new \
-                      shell without a terminal; processes left behind are killed.",
+        "Runs a command in a new bash without a terminal; returns stdout and stderr. \
+                      Processes left behind are killed.",
         ToolAnnotations::new(Access::Process).in_rules("Bash"),
         &properties,
         &["command"],
@@ -111,6 +117,8 @@ struct Arguments {
     background: bool,
     #[serde(default)]
     unprotect: Vec<String>,
+    #[serde(default)]
+    dry_run: bool,
 }
 
 struct BashPayload {
@@ -121,6 +129,7 @@ struct BashPayload {
     timeout: Duration,
     note: Option<String>,
     background: bool,
+    dry_run: bool,
     /// True if no time limit was requested.
     continues: bool,
     /// Domains that the detail of the call names.
@@ -172,7 +181,7 @@ impl Tool for Bash {
                 Ok(payload) => payload,
                 Err(refused) => return ToolOutput::error(refused.to_string()),
             };
-            let BashPayload { command, directory, shown, timeout, note, background, .. } = payload;
+            let BashPayload { command, directory, shown, timeout, note, .. } = payload;
             let approved = if is_approved { payload.domains } else { Vec::new() };
             if env.dry_run {
                 let text = format!("dry run: nothing was run. It would run in {shown}:\n{command}");
@@ -195,7 +204,11 @@ impl Tool for Bash {
                 masks_keys: true,
                 at_timeout: None,
             };
-            if background {
+            if payload.dry_run {
+                let command = DryRun { spawn, note };
+                return dry_run::run(&env, &sandbox, command, &context).await;
+            }
+            if payload.background {
                 let start = JobStart { spawn, besides, summary, note, approved };
                 return background::start(&env, sandbox, start, &context).await;
             }
@@ -260,8 +273,12 @@ fn prepare(
     sandbox: &Sandbox,
     arguments: Value,
 ) -> Result<Prepared, ToolError> {
-    let Arguments { command, workdir, timeout_ms, background, unprotect } = parsed(arguments)?;
-    check(&command)?;
+    let arguments: Arguments = parsed(arguments)?;
+    check(&arguments.command)?;
+    if arguments.dry_run {
+        dry_run::check(env, sandbox, &arguments)?;
+    }
+    let Arguments { command, workdir, timeout_ms, background, unprotect, dry_run } = arguments;
     let has_lost_sight = sandbox.scan_incomplete();
     let unprotected = unprotected(env, &unprotect)?;
     let place = env.workspace.locate(workdir.as_deref().unwrap_or("."))?;
@@ -276,17 +293,13 @@ fn prepare(
     let programs = env.commands.programs(&command, &cwd);
     registries::check(env, sandbox, &programs, place.absolute())?;
     let links = links::resolve(&env.commands.paths(&command, &cwd));
-    let inside = |output: &CommandOutput| {
-        let path = &output.path;
-        path == "/" || env.workspace.roots().any(|root| Path::new(path).starts_with(root))
-    };
-    let outputs = env.commands.outputs(&command, &cwd).into_iter().filter(inside);
-    let replaces = links::existing(outputs);
+    let replaces = replaced_files(env, &command, &cwd);
     let mut operations = vec![Operation::Execute {
         command: command.clone(),
         cwd: cwd.clone(),
         links: links.clone(),
         replaces: replaces.clone(),
+        in_trial: dry_run,
     }];
     let mut hashed = unprotected.iter().map(Located::absolute).collect::<Vec<_>>();
     hashed.sort();
@@ -297,7 +310,7 @@ fn prepare(
     }
     let mut parts: Vec<&[u8]> = vec![NAME.as_bytes(), command.as_bytes(), cwd.as_bytes()];
     let (device, inode) = (stat.st_dev.to_le_bytes(), stat.st_ino.to_le_bytes());
-    let flags = [u8::from(has_lost_sight) | (u8::from(background) << 1)];
+    let flags = [u8::from(has_lost_sight) | (u8::from(background) << 1) | (u8::from(dry_run) << 2)];
     let (milliseconds, sight) = (timeout.as_millis().to_le_bytes(), flags);
     parts.extend([&device[..], &inode, &milliseconds, &sight]);
     parts.extend(links.iter().flat_map(|link| {
@@ -305,14 +318,34 @@ fn prepare(
     }));
     parts.extend(replaces.iter().map(String::as_bytes));
     parts.extend(hashed.iter().map(|path| path.as_os_str().as_encoded_bytes()));
-    let domains = connections::named_domains(env, &programs);
+    // A dry run has no network.
+    let domains = if dry_run { Vec::new() } else { connections::named_domains(env, &programs) };
     let detail = detail(&command, &unprotected, &domains);
-    let words = (summary(&command, &place, &unprotected, background), detail);
+    let verb = if dry_run { "try" } else { "run" };
+    let words = (format!("{verb} {}", summary(&command, &place, &unprotected, background)), detail);
     let digest = digest::of(&parts);
     let shown = shown(&place);
-    let payload =
-        BashPayload { command, directory, shown, timeout, note, background, continues, domains };
+    let payload = BashPayload {
+        command,
+        directory,
+        shown,
+        timeout,
+        note,
+        background,
+        dry_run,
+        continues,
+        domains,
+    };
     Ok(prepared(NAME, operations, words, digest, payload))
+}
+
+/// Existing files of the workspace that the command would replace, as far as its words name them.
+fn replaced_files(env: &ToolEnvironment, command: &str, cwd: &str) -> Vec<String> {
+    let inside = |output: &CommandOutput| {
+        let path = &output.path;
+        path == "/" || env.workspace.roots().any(|root| Path::new(path).starts_with(root))
+    };
+    links::existing(env.commands.outputs(command, cwd).into_iter().filter(inside))
 }
 
 fn check(command: &str) -> Result<(), ToolError> {
@@ -392,13 +425,14 @@ fn detail(command: &str, unprotected: &[Located], domains: &[Destination]) -> St
     detail
 }
 
+/// Summary of a call without its verb.
 fn summary(command: &str, place: &Located, unprotected: &[Located], background: bool) -> String {
     let line = command.trim().lines().next().unwrap_or_default();
     let mut short: String = line.chars().take(SUMMARY_CHARS_MAX).collect();
     if short.len() < command.trim().len() {
         short.push('…');
     }
-    let mut text = format!("run {}", printable(&short));
+    let mut text = printable(&short);
     if background {
         text.push_str(" in the background");
     }

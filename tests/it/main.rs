@@ -41,6 +41,7 @@ mod trust_variables;
 // Checkpoints of the workspace, and their restores.
 mod checkpoints;
 // Commands in a throw-away view of the workspace.
+mod dry_runs;
 mod trying;
 // Errors for invalid arguments.
 mod arguments;

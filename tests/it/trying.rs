@@ -16,7 +16,7 @@ use crate::posse::{FinishedRun, Machine, RunningPosse};
 
 /// Recursive digest of a folder: names, kinds, permissions, times of change and contents, without the
 /// times at which files were read.
-fn digest(folder: &Path) -> String {
+pub(crate) fn digest(folder: &Path) -> String {
     let mut lines = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -50,7 +50,11 @@ fn git(machine: &Machine, args: &[&str]) -> String {
 
 /// A machine with a repository.
 fn machine() -> Machine {
-    let machine = Machine::new();
+    with_repository(Machine::new())
+}
+
+/// `machine`, a new one, with a repository.
+pub(crate) fn with_repository(machine: Machine) -> Machine {
     fs::remove_dir(machine.work(".git")).unwrap();
     git(&machine, &["init", "-q"]);
     for file in ["a", "d/b", "d/e/c", "src/main.rs", ".env", "tool.sh"] {
@@ -85,7 +89,7 @@ fn of_kind(value: &Value, kind: &str) -> Vec<String> {
 }
 
 /// Nothing of a trial may be left below the state directory.
-fn assert_nothing_is_left(machine: &Machine) {
+pub(crate) fn assert_nothing_is_left(machine: &Machine) {
     let mut folders = vec![machine.path("posse")];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
@@ -118,10 +122,11 @@ fn find(machine: &Machine, ending: &Path) -> Option<PathBuf> {
 }
 
 /// Waits until the command of a trial has changed `file`.
-fn wait_for_layer(machine: &Machine, file: &str) {
-    let changed = Path::new("layers/0/upper").join(file);
+pub(crate) fn wait_for_layer(machine: &Machine, file: &str) {
     let started = Instant::now();
-    while find(machine, &changed).is_none() {
+    // The number of the layer depends on the order of the folders.
+    let layer = |number| Path::new("layers").join(format!("{number}/upper")).join(file);
+    while (0..2).all(|number| find(machine, &layer(number)).is_none()) {
         assert!(started.elapsed() < Duration::from_secs(30), "the command does not run");
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -23,6 +23,16 @@ pub struct Action {
     pub digest: String,
 }
 
+impl Action {
+    /// True if the action only runs commands in a trial, so that it changes nothing.
+    pub fn is_trial(&self) -> bool {
+        let is_tried = |one: &Operation| matches!(one, Operation::Execute { in_trial: true, .. });
+        let reads = |one: &Operation| matches!(one, Operation::Read { .. });
+        self.operations.iter().any(is_tried)
+            && self.operations.iter().all(|one| is_tried(one) || reads(one))
+    }
+}
+
 /// One operation of a call on a file, a process or a subagent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case", rename_all_fields = "camelCase")]
@@ -66,6 +76,10 @@ pub enum Operation {
         /// Existing files that the command would replace, as far as its words name them.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         replaces: Vec<String>,
+        /// True if it runs in a trial: it changes a throw-away view of the workspace and has no
+        /// network.
+        #[serde(default, skip_serializing_if = "is_false")]
+        in_trial: bool,
     },
     /// Starts a subagent and sends the task to that agent's provider.
     Invoke {
@@ -74,6 +88,11 @@ pub enum Operation {
         /// Name of the provider profile that the subagent uses, which receives the task.
         provider: String,
     },
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// A path in a command, split before its first component with a glob pattern.

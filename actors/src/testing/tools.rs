@@ -35,6 +35,7 @@ fn prepared(tool: &str, arguments: &Value) -> Prepared {
         cwd: "/project".to_owned(),
         links: Vec::new(),
         replaces: Vec::new(),
+        in_trial: false,
     };
     let action = Action {
         tool: tool.to_owned(),

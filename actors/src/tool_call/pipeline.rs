@@ -124,7 +124,7 @@ impl Pipeline {
         // Before the intent: a request that is still open now is obsolete.
         self.asked.withdraw();
         let (tool, permitted, accepted) = permitted?;
-        let effect = tool.spec().side_effect != SideEffect::None;
+        let effect = tool.spec().side_effect != SideEffect::None && !permitted.action().is_trial();
         if effect && !tool.takes_checkpoint() && !self.only_reads(&*tool, &permitted) {
             self.checkpoint().await?;
         }

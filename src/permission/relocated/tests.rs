@@ -46,6 +46,7 @@ fn runs(command: &str, cwd: &str) -> Action {
             cwd: cwd.into(),
             links: Vec::new(),
             replaces: Vec::new(),
+            in_trial: false,
         }],
     )
 }

@@ -9,7 +9,11 @@ use super::*;
 /// profile, `w` allowed in the workspace without network, `c` allowed with a network: on the full
 /// tier by domain.
 fn row(policy: &RulePolicy, tier: &SandboxTier, granted: &[Grant], call: &str) -> String {
-    let action = action(call);
+    row_of(policy, tier, granted, &action(call))
+}
+
+/// As [`row`], for an action.
+fn row_of(policy: &RulePolicy, tier: &SandboxTier, granted: &[Grant], action: &Action) -> String {
     let letter = |mode| {
         let tool = annotations(&action.tool);
         let situation = Situation {
@@ -18,14 +22,15 @@ fn row(policy: &RulePolicy, tier: &SandboxTier, granted: &[Grant], call: &str) -
             tool: &tool,
             ..situation("build", granted, AnswerSource::Human)
         };
-        match policy.judge(&action, &situation) {
+        match policy.judge(action, &situation) {
             Verdict::Deny { .. } => '-',
             Verdict::Ask(_) => '?',
             Verdict::Allow(confinement) if confinement.profile == "read-only" => {
                 assert!(
                     confinement.writable_roots.is_empty()
                         && confinement.network == NetworkAccess::Denied,
-                    "{call}"
+                    "{}",
+                    action.summary
                 );
                 'r'
             }
@@ -311,6 +316,46 @@ fn agents_start_freely_at_the_same_provider_in_auto() {
         });
         assert_eq!(letters.iter().collect::<String>(), expected, "{provider}");
     }
+}
+
+#[test]
+fn commands_in_a_trial_are_judged_as_in_plan() {
+    let tried = |call: &str| {
+        let mut action = action(call);
+        for operation in &mut action.operations {
+            if let Operation::Execute { in_trial, .. } = operation {
+                *in_trial = true;
+            }
+        }
+        action
+    };
+    let granted = grants(&["make"]);
+    for (call, tier, grants, expected) in [
+        //                                        plan, ask, edits, auto, locked
+        ("bash make", &SandboxTier::Full, &[][..], "rrrr-"),
+        ("bash make", &SandboxTier::Full, &granted, "rrrrc"),
+        ("bash rm -rf dist", &SandboxTier::Full, &[], "rrrr-"),
+        ("bash ls", &SandboxTier::Full, &[], "rrrr-"),
+        ("bash curl https://a.example", &SandboxTier::Full, &[], "-----"),
+        ("bash touch .envrc", &SandboxTier::Full, &[], "-----"),
+        ("bash cat .env", &SandboxTier::Full, &[], "-----"),
+        ("bash make", &SandboxTier::Reduced, &[], "-----"),
+        ("bash make", &SandboxTier::None, &granted, "-----"),
+    ] {
+        let row = row_of(&policy(&[]), tier, grants, &tried(call));
+        assert_eq!(row, expected, "{call} {tier:?}");
+    }
+    let denied = |mode| {
+        let tool = annotations("bash");
+        let situation =
+            Situation { mode, tool: &tool, ..situation("build", &[], AnswerSource::Human) };
+        match policy(&[]).judge(&tried("bash touch .envrc"), &situation) {
+            Verdict::Deny { reason, .. } => reason,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(denied(PermissionMode::Auto).contains("a dry run is judged as in the mode plan: "));
+    assert!(denied(PermissionMode::Locked).contains("the permission mode is locked"));
 }
 
 #[test]

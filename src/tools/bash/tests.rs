@@ -30,7 +30,13 @@ fn dry_run_names_the_exact_command() {
     let command = action.detail.clone();
     assert_eq!(
         action.operations,
-        [Operation::Execute { command, cwd, links: Vec::new(), replaces: Vec::new() }]
+        [Operation::Execute {
+            command,
+            cwd,
+            links: Vec::new(),
+            replaces: Vec::new(),
+            in_trial: false
+        }]
     );
 }
 
@@ -73,6 +79,23 @@ fn invalid_arguments_are_refused() {
         assert_eq!(error.code, code, "{error}");
     }
     assert!(prepared(&desk, &json!({"command": "ls", "workdir": "file"})).is_err());
+}
+
+#[test]
+fn dry_run_is_refused_with_a_reason() {
+    let desk = desk(&[]);
+    for (arguments, reason) in [
+        (json!({"background": true}), "dryRun cannot be combined with background"),
+        (json!({"unprotect": [".git/config"]}), "dryRun cannot be combined with unprotect"),
+        // The test binary is no helper, so there is no sandbox.
+        (json!({}), "a trial needs the namespaces of posse, and the sandbox is nothing"),
+    ] {
+        let mut arguments = arguments;
+        arguments["command"] = json!("ls");
+        arguments["dryRun"] = json!(true);
+        let error = prepared(&desk, &arguments).unwrap_err();
+        assert!(error.code == "SH009" && error.message.contains(reason), "{error}");
+    }
 }
 
 #[test]

@@ -92,6 +92,7 @@ impl Tool for Noting {
             cwd: "/".to_owned(),
             links: Vec::new(),
             replaces: Vec::new(),
+            in_trial: false,
         };
         let action = Action {
             tool: self.spec.name.clone(),
