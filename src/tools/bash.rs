@@ -92,7 +92,7 @@ pub fn tool(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Arc<dyn Tool> {
     }
     let spec = spec(
         NAME,
-        "Runs a command in a new bash without a terminal; returns stdout and stderr. \
+        "Runs a command in a new bash without a terminal; returns its output. \
                       Processes left behind are killed.",
         ToolAnnotations::new(Access::Process).in_rules("Bash"),
         &properties,
