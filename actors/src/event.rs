@@ -47,6 +47,7 @@ pub use user_request::{
 };
 pub use words::{
     CompactionCause, DecisionSource, SandboxTier, SessionEndReason, TargetType, ToolFailureClass,
+    TrialOffer,
 };
 
 /// Version of the format of events and journal records.
@@ -816,6 +817,8 @@ pub enum Event {
         scopes: Vec<Scope>,
         /// Questions or plan of the model. `None`: the request is about permission for the call.
         user_request: Option<Box<UserRequest>>,
+        /// Answer about a trial of the call that the request offers; `None` if it offers none.
+        trial: Option<TrialOffer>,
         /// Hash of the effect in question.
         digest: String,
         /// Working directory of the call; empty in older journals.
@@ -844,6 +847,9 @@ pub enum Event {
         /// and the call is not allowed yet.
         #[serde(default, skip_serializing_if = "is_zero")]
         grants_part: bool,
+        /// True if the changes of the trial are kept, so that the call does not run again.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        keeps_trial: bool,
         /// The tool whose call, or the agent whose start, is in question.
         #[serde(flatten)]
         target: PermissionTarget,
@@ -886,6 +892,28 @@ pub enum Event {
         request_id: QuestionId,
         /// Reason of the withdrawal.
         reason: String,
+    },
+
+    /// A person let the call of a permission request run in a trial: in a throw-away view of the
+    /// workspace. The request is open again afterwards: `permission.requested` with the same id
+    /// follows, unless the call has ended.
+    #[serde(rename = "permission.tried")]
+    PermissionTried {
+        /// Id of the request.
+        request_id: QuestionId,
+        /// Id of the call.
+        call_id: CallId,
+        /// Exit state and number of changes; or the reason why the trial failed.
+        summary: String,
+        /// Output of the call, cut if it is long.
+        output: String,
+        /// Changes of files, cut if they are long.
+        changes: String,
+        /// True if the call did not run, or its changes are not known.
+        is_failed: bool,
+        /// Name of the attached front end that asked for the trial; `None` for the front end that
+        /// owns the session.
+        tried_by: Option<String>,
     },
 
     /// A person changed the permission mode of the session. It applies to all later calls, also of
@@ -964,10 +992,12 @@ impl Event {
         self.closed_question()
     }
 
-    /// Id of the permission request that this event answers or withdraws; `None` for other events.
+    /// Id of the permission request that this event answers or withdraws, or that returns after a
+    /// trial; `None` for other events.
     pub fn closed_question(&self) -> Option<&QuestionId> {
         let (Event::PermissionGranted { request_id, .. }
         | Event::PermissionDenied { request_id, .. }
+        | Event::PermissionTried { request_id, .. }
         | Event::PermissionWithdrawn { request_id, .. }) = self
         else {
             return None;

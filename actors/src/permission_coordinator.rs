@@ -20,7 +20,7 @@ use ractor::{Actor, ActorRef, RpcReplyPort};
 use crate::conversation::{CallId, QuestionId};
 use crate::event::{
     DecisionSource, Durability, Event, Grant, Origin, PermissionMode, PermissionTarget,
-    SandboxTier, Scope, TargetType, UserReply, UserRequest,
+    SandboxTier, Scope, TargetType, TrialOffer, UserReply, UserRequest,
 };
 use crate::mailbox::{HandlerResult, OwnedTask, Report, StartResult, SupervisedRef, answer};
 use crate::ports::{
@@ -43,6 +43,9 @@ const GONE: &str = "the call that asked is gone";
 const DECIDED: &str = "another answer or the permission mode covers it";
 /// Reason of a withdrawal: the permission mode has changed what the call may do.
 const OTHERWISE_CONFINED: &str = "the permission mode has changed what it may do";
+
+/// Reason for which an answer has no effect: the request is between two questions.
+const TRYING: &str = "the call is being tried; answer when the request returns with the result";
 
 /// Arguments for starting the coordinator; the same for each restart.
 #[derive(Clone)]
@@ -81,6 +84,8 @@ pub(crate) struct ApprovalRequest {
     pub(crate) action: Action,
     pub(crate) annotations: ToolAnnotations,
     pub(crate) question: PermissionQuestion,
+    /// Answer about a trial that is offered; `None` if none is.
+    pub(crate) trial: Option<TrialOffer>,
     /// Policy that judges the call. A subagent in an isolated workspace has a policy of its own,
     /// and its own `cwd`.
     pub(crate) policy: Arc<dyn Policy>,
@@ -150,6 +155,11 @@ pub(crate) enum ApprovalResult {
     Denied {
         reason: String,
     },
+    /// The call runs in a trial first, and asks again. The attached front end that wants it; `None`
+    /// for the front end that owns the session.
+    Try(Option<String>),
+    /// The changes of the trial are kept, for exactly the effect in the binding.
+    Keep(Binding),
     /// A request of the model has ended.
     Answered(UserAnswer),
 }
@@ -164,6 +174,11 @@ pub enum HumanDecision {
         /// Reason for the model; `None`: a default text.
         reason: Option<String>,
     },
+    /// The call runs in a trial first. This does not answer the request, which returns under the
+    /// same id with the result.
+    Try,
+    /// The changes of the trial are kept; the call does not run again.
+    Keep,
     /// Reply to questions or a plan of the model.
     Reply(UserReply),
 }
@@ -366,6 +381,15 @@ impl State {
             Err(error) => return answer(told, Err(error)),
         };
         match decision {
+            HumanDecision::Try => {
+                ask.reply.send(ApprovalResult::Try(by));
+                answer(told, Ok(()));
+            }
+            HumanDecision::Keep => {
+                let event = granted(&ask, DecisionSource::User, by.clone(), Scope::Once, None);
+                let kept = ApprovalResult::Keep(ask.binding());
+                self.apply_answer(ask, kept_trial(event), kept, None, (by, told));
+            }
             HumanDecision::Allow(scope) => {
                 let grant = ask.question.grant.clone().filter(|_| scope > Scope::Once);
                 let grant = grant.map(|grant| Grant { scope, ..grant });
@@ -397,8 +421,8 @@ impl State {
         }
     }
 
-    /// Removes the request from the queue for the answer `decision`, and marks it as answered.
-    /// `Err` says why the answer has no effect.
+    /// Removes the request from the queue for the answer `decision`, and marks it as answered, unless
+    /// it returns after a trial. `Err` says why the answer has no effect.
     fn take(
         &mut self,
         id: &QuestionId,
@@ -413,7 +437,9 @@ impl State {
             return Err(self.too_late(id));
         }
         self.open[at].accepts(decision)?;
-        self.args.book.end(id, QuestionEnd::Answered(by.cloned()));
+        if *decision != HumanDecision::Try {
+            self.args.book.end(id, QuestionEnd::Answered(by.cloned()));
+        }
         self.open.remove(at).ok_or_else(|| AnswerError::NotPending(id.clone()))
     }
 
@@ -421,6 +447,7 @@ impl State {
     /// withdrawn request, also records a warning.
     fn too_late(&self, id: &QuestionId) -> AnswerError {
         match self.args.book.ended(id) {
+            None if self.args.book.is_shown(id) => AnswerError::Invalid(TRYING.to_owned()),
             None => AnswerError::NotPending(id.clone()),
             Some(QuestionEnd::Answered(by)) => {
                 tracing::info!(question = %id, "a second answer is ignored");
@@ -663,6 +690,7 @@ fn requested(ask: &ApprovalRequest, tier: &SandboxTier) -> Event {
         reason: reason_of(ask, tier),
         scopes: ask.question.scopes.clone(),
         user_request: ask.user_request().cloned().map(Box::new),
+        trial: ask.trial.clone(),
         digest: ask.action.digest.clone(),
         cwd: ask.cwd.clone(),
         binding: ask.binding().as_str().to_owned(),
@@ -681,12 +709,21 @@ fn granted(
         by,
         scope,
         grants_part: grants_part(ask, grant.as_ref()),
+        keeps_trial: false,
         grant,
         reply: None,
         target: target(ask),
         binding: ask.binding().as_str().to_owned(),
         answered_by,
     }
+}
+
+/// Marks a `permission.granted`: the changes of the trial are kept.
+fn kept_trial(mut event: Event) -> Event {
+    if let Event::PermissionGranted { keeps_trial, .. } = &mut event {
+        *keeps_trial = true;
+    }
+    event
 }
 
 fn denied(

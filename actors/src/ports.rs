@@ -46,10 +46,11 @@ pub use provider::{
 pub use review::PermittedCall;
 #[cfg(any(test, feature = "testing"))]
 pub use review::permit_for_test;
-pub(crate) use review::{ReadPermit, Review, review};
+pub(crate) use review::{PendingCall, ReadPermit, Review, TrialPermit, review};
 pub use tool::{
-    Access, BackgroundScope, CallContext, OutputDelta, PostCallMessage, PostCallSink, RunContext,
-    SideEffect, Tool, ToolAnnotations, ToolError, ToolOutput, ToolSpec, Toolbox, UserAnswer,
+    Access, BackgroundScope, CallContext, CallTrial, OutputDelta, PostCallMessage, PostCallSink,
+    RunContext, SideEffect, Tool, ToolAnnotations, ToolError, ToolOutput, ToolSpec, Toolbox,
+    UserAnswer,
 };
 
 /// Cause of an error from outside the kernel.

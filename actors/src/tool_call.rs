@@ -2,6 +2,7 @@
 //! affects only its own call. Cancelling a call kills its processes.
 
 pub mod arguments;
+mod call_questions;
 mod checkpoints;
 mod connection_questions;
 mod open_question;

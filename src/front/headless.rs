@@ -16,6 +16,7 @@ use posse_actors::cost::dollars;
 use posse_actors::event::{
     Announcement, DecisionSource, Event, SessionEndReason, SessionError, StartedCall,
 };
+use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::root_session::{SessionHandle, TurnOutcome};
 use posse_actors::subscription::Subscription;
 use posse_base::failure::{ErrorCode, Exit, Failure};
@@ -32,7 +33,7 @@ use tokio::time::sleep;
 
 use crate::output::{Output, OutputTarget, when_read};
 use crate::progress::ProgressPrinter;
-use crate::question::{self, AnswerLine, TerminalQuestions};
+use crate::question::{self, AnswerLine, TRYING, TerminalQuestions};
 use crate::resume_hint::Again;
 
 pub use driven::drive;
@@ -323,6 +324,9 @@ impl Front {
         match answered {
             AnswerLine::Unclear(text) => self.stderr.write(text.into_bytes()).await,
             AnswerLine::Decided(id, decision) => {
+                if decision == HumanDecision::Try {
+                    self.stderr.write(TRYING.as_bytes().to_vec()).await;
+                }
                 if let Err(error) = self.session.answer(id, decision).await {
                     self.stderr.write(format!("! {error}\n").into_bytes()).await;
                 }

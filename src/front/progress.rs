@@ -290,10 +290,7 @@ impl ProgressPrinter {
             Event::PermissionModeChanged { mode, changed_by, .. } => {
                 self.by_another(&format!("permission mode {mode} selected"), changed_by.as_ref())
             }
-            Event::PermissionRequested { .. }
-            | Event::PermissionGranted { .. }
-            | Event::PermissionWithdrawn { .. }
-            | Event::PermissionDenied { .. } => self.question(event),
+            event if event.question().is_some() => self.question(event),
             Event::ToolFailed { content, name, class, .. } => {
                 let whole = text_of(content);
                 // The reason of a denial may take several lines.
@@ -384,6 +381,10 @@ impl ProgressPrinter {
             Event::PermissionWithdrawn { request_id, .. } => {
                 self.decided(request_id, false);
                 String::new()
+            }
+            Event::PermissionTried { request_id, tried_by, .. } => {
+                self.decided(request_id, false);
+                self.by_another("tried", tried_by.as_ref())
             }
             Event::PermissionDenied { request_id, answered_by, .. } => {
                 self.decided(request_id, false);

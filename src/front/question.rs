@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use posse_actors::conversation::QuestionId;
-use posse_actors::event::{Announcement, Event, Scope};
+use posse_actors::event::{Announcement, Event, Scope, TrialOffer};
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_base::failure::printable;
 use posse_frontend::subagents::label_with_id;
@@ -31,6 +31,8 @@ struct AskedQuestion {
     /// Number of lines on the pages that were not shown yet.
     lines_left: usize,
     scopes: Vec<Scope>,
+    /// Answer about a trial that is offered; `None` if none is.
+    trial: Option<TrialOffer>,
     /// Questions or plan of the model; `None` for a permission request.
     form: Option<RequestForm>,
     /// `true` for a request of a subagent, `false` for one of the main agent.
@@ -54,7 +56,7 @@ impl AskedQuestion {
         if self.is_seen() {
             return match &self.form {
                 Some(form) => form.keys(),
-                None => keys(&self.scopes),
+                None => keys(&self.scopes, self.trial.as_ref()),
             };
         }
         let lines = if self.lines_left == 1 { "line" } else { "lines" };
@@ -121,6 +123,7 @@ impl TerminalQuestions {
                 reason,
                 scopes,
                 user_request,
+                trial,
                 ..
             } => {
                 if self.open.iter().all(|open| open.id != *request_id) {
@@ -135,6 +138,7 @@ impl TerminalQuestions {
                         left,
                         lines_left: 0,
                         scopes: scopes.clone(),
+                        trial: trial.clone(),
                         form,
                         below: false,
                     });
@@ -232,7 +236,8 @@ impl TerminalQuestions {
     pub(crate) fn decide(&mut self, line: &str) -> Option<AnswerLine> {
         let open = self.open.front()?;
         if self.deaf || !self.shown {
-            let looks = match parse(line, &[Scope::Session, Scope::Project, Scope::Global]) {
+            let scopes = [Scope::Session, Scope::Project, Scope::Global];
+            let looks = match parse(line, &scopes, open.trial.as_ref()) {
                 // Before the silence, a sentence that begins with "no" is text.
                 Some(HumanDecision::Deny { reason }) => reason.is_none(),
                 other => {
@@ -246,7 +251,7 @@ impl TerminalQuestions {
             return Some(self.decide_form(line));
         }
         let confirming = std::mem::take(&mut self.confirming);
-        let decision = match parse(line, &open.scopes) {
+        let decision = match parse(line, &open.scopes, open.trial.as_ref()) {
             Some(HumanDecision::Deny { .. }) if confirming && line.trim().is_empty() => None,
             Some(HumanDecision::Allow(Scope::Global)) if open.is_seen() && !confirming => {
                 self.confirming = true;
@@ -257,8 +262,8 @@ impl TerminalQuestions {
             Some(HumanDecision::Deny { .. }) if line.trim().is_empty() => {
                 return self.turn().map(AnswerLine::Unclear);
             }
-            Some(no @ HumanDecision::Deny { .. }) => Some(no),
-            Some(HumanDecision::Allow(_) | HumanDecision::Reply(_)) => {
+            Some(now @ (HumanDecision::Deny { .. } | HumanDecision::Try)) => Some(now),
+            Some(HumanDecision::Allow(_) | HumanDecision::Keep | HumanDecision::Reply(_)) => {
                 let text = format!("  {NOT_SEEN}\n{}", open.keys());
                 return Some(AnswerLine::Unclear(text));
             }
@@ -336,6 +341,9 @@ impl TerminalQuestions {
     }
 }
 
+/// Message while a call runs in a trial.
+pub(crate) const TRYING: &str = "  (it is tried; nothing is changed meanwhile)\n";
+
 /// Message for a line that is not an answer.
 const UNCLEAR: &str =
     "that is no answer; type the key in brackets, then Enter (n and a reason: the model gets it)";
@@ -365,8 +373,13 @@ fn render(summary: &str, detail: &str, reason: &str) -> VecDeque<QuestionPage> {
     all
 }
 
-fn keys(scopes: &[Scope]) -> String {
+fn keys(scopes: &[Scope], trial: Option<&TrialOffer>) -> String {
     let mut text = String::from("  allow? [y] once");
+    text.push_str(match trial {
+        Some(TrialOffer::Try) => "  [t] try it first",
+        Some(TrialOffer::Keep) => "  [k] keep the trial",
+        Some(TrialOffer::Unknown(_)) | None => "",
+    });
     let wider = [
         (Scope::Session, "  [s] for this session"),
         (Scope::Project, "  [p] in this project"),
@@ -381,9 +394,9 @@ fn keys(scopes: &[Scope]) -> String {
     text
 }
 
-/// Meaning of a line for a request with these scopes; `None` if it is no answer. The line of a
+/// Meaning of a line for a request that offers these scopes and `trial`; `None` if it is no answer. The line of a
 /// refusal may contain a reason: `n use the other file`, `no, use the other file`.
-fn parse(line: &str, scopes: &[Scope]) -> Option<HumanDecision> {
+fn parse(line: &str, scopes: &[Scope], trial: Option<&TrialOffer>) -> Option<HumanDecision> {
     let line = line.trim();
     let end = line.find(|c: char| !c.is_alphanumeric()).unwrap_or(line.len());
     let (word, rest) = line.split_at(end);
@@ -398,6 +411,8 @@ fn parse(line: &str, scopes: &[Scope]) -> Option<HumanDecision> {
         "p" | "project" => Scope::Project,
         "a" | "all" | "g" | "global" => Scope::Global,
         "" | "n" | "no" => return Some(HumanDecision::Deny { reason: None }),
+        "t" | "try" if trial == Some(&TrialOffer::Try) => return Some(HumanDecision::Try),
+        "k" | "keep" if trial == Some(&TrialOffer::Keep) => return Some(HumanDecision::Keep),
         _ => return None,
     };
     (scope == Scope::Once || scopes.contains(&scope)).then_some(HumanDecision::Allow(scope))
@@ -420,6 +435,7 @@ mod tests {
             reason: "bash asks".to_owned(),
             scopes: scopes.to_vec(),
             user_request: None,
+            trial: None,
             digest: String::new(),
             cwd: String::new(),
             binding: String::new(),
@@ -456,15 +472,15 @@ mod tests {
     #[test]
     fn unclear_input_is_not_an_approval() {
         let once = [Scope::Once];
-        assert_eq!(parse("y", &once), Some(HumanDecision::Allow(Scope::Once)));
-        assert_eq!(parse("", &once), Some(HumanDecision::Deny { reason: None }));
-        assert_eq!(parse("s", &once), None);
-        assert_eq!(parse("yy", &once), None);
+        assert_eq!(parse("y", &once, None), Some(HumanDecision::Allow(Scope::Once)));
+        assert_eq!(parse("", &once, None), Some(HumanDecision::Deny { reason: None }));
+        assert_eq!(parse("s", &once, None), None);
+        assert_eq!(parse("yy", &once, None), None);
     }
 
     #[test]
     fn refusal_can_carry_a_reason() {
-        let reason = |line: &str| match parse(line, &[Scope::Once]) {
+        let reason = |line: &str| match parse(line, &[Scope::Once], None) {
             Some(HumanDecision::Deny { reason }) => reason.unwrap_or_default(),
             other => panic!("{line}: {other:?}"),
         };
@@ -474,9 +490,12 @@ mod tests {
             assert_eq!(reason(line), "the user said no: use price.rs", "{line}");
         }
         for line in ["n", "NO", "no.", ""] {
-            assert!(matches!(parse(line, &[]), None | Some(HumanDecision::Deny { reason: None })));
+            assert!(matches!(
+                parse(line, &[], None),
+                None | Some(HumanDecision::Deny { reason: None })
+            ));
         }
-        assert_eq!(parse("nothing of that", &[]), None);
+        assert_eq!(parse("nothing of that", &[], None), None);
         let mut questions = TerminalQuestions::default();
         questions.follow(&question("echo", &[Scope::Once])).unwrap();
         assert!(questions.decide("no, look elsewhere").is_none(), "it is text before the silence");
@@ -486,6 +505,41 @@ mod tests {
             answered,
             Some(AnswerLine::Decided(_, HumanDecision::Deny { reason: Some(_) }))
         ));
+    }
+
+    #[test]
+    fn offered_trial_is_an_answer() {
+        let (once, offer) = ([Scope::Once], [TrialOffer::Try, TrialOffer::Keep]);
+        for (line, trial, expected) in [
+            ("t", None, None),
+            ("t", Some(&offer[0]), Some(HumanDecision::Try)),
+            ("k", Some(&offer[0]), None),
+            ("keep", Some(&offer[1]), Some(HumanDecision::Keep)),
+            ("t", Some(&offer[1]), None),
+        ] {
+            assert_eq!(parse(line, &once, trial), expected, "{line} {trial:?}");
+        }
+        assert_eq!(keys(&once, Some(&offer[0])), "  allow? [y] once  [t] try it first  [N] no: ");
+        assert_eq!(keys(&once, Some(&offer[1])), "  allow? [y] once  [k] keep the trial  [N] no: ");
+        // It returns under the same id, with the result.
+        let mut questions = TerminalQuestions::default();
+        let mut event = question("echo hi", &once);
+        if let Event::PermissionRequested { trial, .. } = &mut event {
+            *trial = Some(TrialOffer::Try);
+        }
+        questions.follow(&event);
+        questions.quiet();
+        let tried = questions.decide("t");
+        assert!(matches!(tried, Some(AnswerLine::Decided(_, HumanDecision::Try))), "{tried:?}");
+        let long = format!("{}+changed\n", "echo\n".repeat(205));
+        let mut event = question(&long, &once);
+        if let Event::PermissionRequested { trial, .. } = &mut event {
+            *trial = Some(TrialOffer::Keep);
+        }
+        assert!(questions.follow(&event).is_some());
+        questions.quiet();
+        // Only what was shown is kept.
+        assert!(shown(questions.decide("k")).contains(NOT_SEEN));
     }
 
     #[test]
@@ -582,10 +636,10 @@ mod tests {
             matches!(answered, Some(AnswerLine::Decided(_, HumanDecision::Allow(Scope::Global)))),
             "{answered:?}"
         );
-        assert_eq!(parse("p", &all), Some(HumanDecision::Allow(Scope::Project)));
+        assert_eq!(parse("p", &all, None), Some(HumanDecision::Allow(Scope::Project)));
         for key in ["a", "A", "g", "global"] {
-            assert_eq!(parse(key, &all), Some(HumanDecision::Allow(Scope::Global)), "{key}");
-            assert_eq!(parse(key, &all[..3]), None, "{key} where it is not offered");
+            assert_eq!(parse(key, &all, None), Some(HumanDecision::Allow(Scope::Global)), "{key}");
+            assert_eq!(parse(key, &all[..3], None), None, "{key} where it is not offered");
         }
     }
 }

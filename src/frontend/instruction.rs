@@ -93,6 +93,10 @@ enum InstructionLine {
 enum AnswerDecision {
     Allow,
     Deny,
+    /// Run the call in a trial first; the request returns with the result.
+    Try,
+    /// Keep the changes of the trial.
+    Keep,
 }
 
 /// Parses a line. A permission answer without a scope allows once. The error describes the first
@@ -128,6 +132,12 @@ pub fn parse(line: &[u8]) -> Result<Instruction, String> {
         }
         InstructionLine::Answer { request_id, decision: AnswerDecision::Deny, reason, .. } => {
             Instruction::Answer(request_id, HumanDecision::Deny { reason })
+        }
+        InstructionLine::Answer { request_id, decision: AnswerDecision::Try, .. } => {
+            Instruction::Answer(request_id, HumanDecision::Try)
+        }
+        InstructionLine::Answer { request_id, decision: AnswerDecision::Keep, .. } => {
+            Instruction::Answer(request_id, HumanDecision::Keep)
         }
     })
 }
@@ -214,6 +224,12 @@ pub fn line_of(instruction: &Instruction) -> Vec<u8> {
         Instruction::Answer(id, HumanDecision::Deny { reason }) => json!({
             "type": "permission.answer", "requestId": id, "decision": "deny", "reason": reason,
         }),
+        Instruction::Answer(id, HumanDecision::Try) => {
+            json!({"type": "permission.answer", "requestId": id, "decision": "try"})
+        }
+        Instruction::Answer(id, HumanDecision::Keep) => {
+            json!({"type": "permission.answer", "requestId": id, "decision": "keep"})
+        }
         Instruction::Answer(id, HumanDecision::Reply(UserReply::Questions { answers })) => {
             json!({"type": "question.answer", "requestId": id, "answers": answers})
         }
@@ -272,6 +288,14 @@ mod tests {
             (
                 r#"{"type":"permission.answer","requestId":"q1","decision":"allow","scope":"global","confirm":"global"}"#,
                 Instruction::Answer(id.clone(), HumanDecision::Allow(Scope::Global)),
+            ),
+            (
+                r#"{"type":"permission.answer","requestId":"q1","decision":"try"}"#,
+                Instruction::Answer(id.clone(), HumanDecision::Try),
+            ),
+            (
+                r#"{"type":"permission.answer","requestId":"q1","decision":"keep"}"#,
+                Instruction::Answer(id.clone(), HumanDecision::Keep),
             ),
             (
                 r#"{"type":"question.answer","requestId":"q1","answers":[{"selected":["a"]},{"text":"b"}]}"#,
@@ -351,11 +375,12 @@ mod tests {
         let replies = replies.map(|reply| Instruction::Answer(id(), HumanDecision::Reply(reply)));
         let said = [Instruction::Message, Instruction::Steer, Instruction::FollowUp];
         let said = said.map(|said| said(text()));
+        let trials = [HumanDecision::Try, HumanDecision::Keep];
+        let trials = trials.map(|decision| Instruction::Answer(id(), decision));
         let stops = [true, false].map(|all| Instruction::Interrupt { all });
         let modes = PermissionMode::KNOWN.map(Instruction::PermissionMode);
-        for meant in
-            allowed.into_iter().chain(denied).chain(replies).chain(said).chain(stops).chain(modes)
-        {
+        let answers = allowed.into_iter().chain(denied).chain(trials).chain(replies);
+        for meant in answers.chain(said).chain(stops).chain(modes) {
             let line = line_of(&meant);
             assert_eq!(line.iter().position(|byte| *byte == b'\n'), Some(line.len() - 1));
             assert_eq!(parse(&line), Ok(meant));

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use futures_util::future::join;
 use posse_actors::conversation::ContentPart;
 use posse_actors::ports::{
-    CallContext, Completion, Delta, DeltaSender, PermittedCall, PortFuture, Prepared, Provider,
-    ProviderError, ProviderInfo, Request, RunContext, Tool, ToolError, ToolOutput, ToolSpec,
-    Toolbox,
+    CallContext, CallTrial, Completion, Delta, DeltaSender, PermittedCall, PortFuture, Prepared,
+    Provider, ProviderError, ProviderInfo, Request, RunContext, Tool, ToolError, ToolOutput,
+    ToolSpec, Toolbox,
 };
 use secrecy::SecretString;
 use serde_json::Value;
@@ -190,6 +190,22 @@ impl Tool for MaskedTool {
         context: CallContext,
     ) -> PortFuture<Result<Prepared, ToolError>> {
         self.tool.prepare(arguments, context)
+    }
+
+    fn try_call(
+        &self,
+        call: PermittedCall,
+        context: RunContext,
+    ) -> PortFuture<Result<CallTrial, String>> {
+        let (tried, mask) = (self.tool.try_call(call, context), Arc::clone(&self.mask));
+        Box::pin(async move {
+            let mut tried = tried.await?;
+            let CallTrial { summary, output, changes, .. } = &mut tried;
+            for text in [summary, output, changes] {
+                redact(&mask, text);
+            }
+            Ok(tried)
+        })
     }
 
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {

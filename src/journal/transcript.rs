@@ -165,6 +165,10 @@ fn describe_question(event: &Event) -> Option<Line> {
         Event::PermissionGranted { by, reply: Some(_), .. } => {
             (Tone::Done, "answered", format!("by {by}"))
         }
+        Event::PermissionGranted { by, keeps_trial: true, .. } => {
+            (Tone::Done, "allowed", format!("by {by}, the changes of the trial are kept"))
+        }
+        Event::PermissionTried { summary, .. } => (Tone::Quiet, "tried", printable(summary)),
         Event::PermissionGranted { by, scope, grant, .. } => {
             let scope = serde_json::to_value(scope).ok()?;
             let covers =

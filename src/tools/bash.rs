@@ -10,6 +10,7 @@ pub mod links;
 mod network;
 mod registries;
 pub(crate) mod report;
+mod trial;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -19,9 +20,9 @@ use std::time::Duration;
 use nix::sys::stat::fstat;
 use posse_actors::event::{Event, SandboxTier};
 use posse_actors::ports::{
-    Access, Action, BackgroundScope, CallContext, CommandOutput, Operation, OutputDelta,
-    PermittedCall, PortFuture, Prepared, RunContext, Tool, ToolAnnotations, ToolError, ToolOutput,
-    ToolSpec,
+    Access, Action, BackgroundScope, CallContext, CallTrial, CommandOutput, Confinement, Operation,
+    OutputDelta, PermittedCall, PortFuture, Prepared, RunContext, Tool, ToolAnnotations, ToolError,
+    ToolOutput, ToolSpec,
 };
 use posse_base::failure::printable;
 use posse_base::protected::is_protected;
@@ -33,6 +34,7 @@ use serde_json::{Value, json};
 use crate::bash::background::JobStart;
 use crate::bash::dry_run::DryRun;
 use crate::bash::foreground::Foreground;
+use crate::bash::trial::KeptCommand;
 use crate::workspace::Located;
 use crate::{CommandTimeouts, ToolEnvironment, digest, parsed, prepared, refusal, spec, spill};
 
@@ -121,7 +123,15 @@ struct Arguments {
     dry_run: bool,
 }
 
-struct BashPayload {
+/// Payload of a call.
+enum BashPayload {
+    /// The command runs.
+    Command(PreparedCommand),
+    /// The changes of a trial of the command are kept.
+    Kept(Box<KeptCommand>),
+}
+
+struct PreparedCommand {
     command: String,
     directory: OwnedFd,
     /// Name of `directory` for a message: its path, or `the working directory`.
@@ -170,6 +180,19 @@ impl Tool for Bash {
         })
     }
 
+    fn can_try(&self, prepared: &Prepared, confinement: &Confinement) -> bool {
+        trial::can_try(&self.env, &self.sandbox, prepared, confinement)
+    }
+
+    fn try_call(
+        &self,
+        call: PermittedCall,
+        context: RunContext,
+    ) -> PortFuture<Result<CallTrial, String>> {
+        let (env, sandbox) = (Arc::clone(&self.env), Arc::clone(&self.sandbox));
+        Box::pin(async move { trial::run(&env, &sandbox, call, &context).await })
+    }
+
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
         let (env, sandbox) = (Arc::clone(&self.env), Arc::clone(&self.sandbox));
         Box::pin(async move {
@@ -177,33 +200,19 @@ impl Tool for Bash {
             let besides = exemptions_of(call.action());
             let summary = call.action().summary.clone();
             let is_approved = call.is_approved();
-            let payload: BashPayload = match refusal::payload(call) {
-                Ok(payload) => payload,
+            let payload = match refusal::payload(call) {
+                Ok(BashPayload::Command(command)) => command,
+                Ok(BashPayload::Kept(kept)) => return kept.keep(&sandbox, &context).await,
                 Err(refused) => return ToolOutput::error(refused.to_string()),
             };
-            let BashPayload { command, directory, shown, timeout, note, .. } = payload;
+            let PreparedCommand { command, directory, shown, timeout, note, .. } = payload;
             let approved = if is_approved { payload.domains } else { Vec::new() };
             if env.dry_run {
                 let text = format!("dry run: nothing was run. It would run in {shown}:\n{command}");
                 return ToolOutput::text(text).with_metadata(json!({"dryRun": true}));
             }
-            let (program, arguments) = sandbox.shell_command(&command);
-            let spawn = Spawn {
-                program,
-                arguments,
-                directory: Directory::Opened(directory),
-                environment: Vec::new(),
-                confinement,
-                timeout,
-                scratch: env.session_dir.join("tmp"),
-                spill: spill::path(&env.session_dir, &context.call.call_id),
-                output_bytes_max: context.output_bytes_max,
-                spill_bytes_max: SPILL_BYTES_MAX,
-                dialogue: None,
-                stop: None,
-                masks_keys: true,
-                at_timeout: None,
-            };
+            let process = Process { command: &command, directory, timeout, confinement };
+            let spawn = process.spawn(&env, &sandbox, &context);
             if payload.dry_run {
                 let command = DryRun { spawn, note };
                 return dry_run::run(&env, &sandbox, command, &context).await;
@@ -216,6 +225,36 @@ impl Tool for Bash {
             let command = Foreground { spawn, besides, summary, note, continues, approved };
             foreground::run(&env, sandbox, command, &context).await
         })
+    }
+}
+
+/// A command to start, and its place.
+struct Process<'a> {
+    command: &'a str,
+    directory: OwnedFd,
+    timeout: Duration,
+    confinement: Confinement,
+}
+
+impl Process<'_> {
+    fn spawn(self, env: &ToolEnvironment, sandbox: &Sandbox, context: &RunContext) -> Spawn {
+        let (program, arguments) = sandbox.shell_command(self.command);
+        Spawn {
+            program,
+            arguments,
+            directory: Directory::Opened(self.directory),
+            environment: Vec::new(),
+            confinement: self.confinement,
+            timeout: self.timeout,
+            scratch: env.session_dir.join("tmp"),
+            spill: spill::path(&env.session_dir, &context.call.call_id),
+            output_bytes_max: context.output_bytes_max,
+            spill_bytes_max: SPILL_BYTES_MAX,
+            dialogue: None,
+            stop: None,
+            masks_keys: true,
+            at_timeout: None,
+        }
     }
 }
 
@@ -325,7 +364,7 @@ fn prepare(
     let words = (format!("{verb} {}", summary(&command, &place, &unprotected, background)), detail);
     let digest = digest::of(&parts);
     let shown = shown(&place);
-    let payload = BashPayload {
+    let payload = PreparedCommand {
         command,
         directory,
         shown,
@@ -336,7 +375,7 @@ fn prepare(
         continues,
         domains,
     };
-    Ok(prepared(NAME, operations, words, digest, payload))
+    Ok(prepared(NAME, operations, words, digest, BashPayload::Command(payload)))
 }
 
 /// Existing files of the workspace that the command would replace, as far as its words name them.

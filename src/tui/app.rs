@@ -251,6 +251,9 @@ impl App {
         match self.prompts.key(key, now) {
             KeyOutcome::Decided(id, decision) => {
                 self.frozen = None;
+                if decision == HumanDecision::Try {
+                    self.view.note(Role::Dim, "(it is tried; nothing is changed meanwhile)");
+                }
                 self.effects.push(Effect::Answer(id, decision));
             }
             KeyOutcome::EditPlan(plan) => self.effects.push(Effect::EditPlan(plan)),

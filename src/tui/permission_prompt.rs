@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent};
 use posse_actors::conversation::QuestionId;
-use posse_actors::event::{Event, Origin, SandboxTier, Scope};
+use posse_actors::event::{Event, Origin, SandboxTier, Scope, TrialOffer};
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_frontend::quiet_period::QuietPeriod;
 use posse_frontend::subagents::label_with_id;
@@ -32,6 +32,8 @@ struct PermissionPrompt {
     /// The subagent that asks; `None` for the main agent.
     agent: Option<String>,
     scopes: Vec<Scope>,
+    /// Answer about a trial that is offered; `None` if none is.
+    trial: Option<TrialOffer>,
     /// Questions or plan of the model; `None` for a permission request.
     form: Option<RequestForm>,
 }
@@ -107,6 +109,7 @@ impl PermissionPrompts {
                 scopes,
                 cwd,
                 user_request,
+                trial,
                 ..
             } => {
                 if self.open.iter().all(|open| open.id != *request_id) {
@@ -119,6 +122,7 @@ impl PermissionPrompts {
                         cwd: escape_invisible(cwd),
                         agent: child.map(agent_label),
                         scopes: scopes.clone(),
+                        trial: trial.clone(),
                         form: user_request.as_deref().cloned().map(RequestForm::new),
                     });
                     if self.open.len() == 1 {
@@ -296,7 +300,7 @@ impl PermissionPrompts {
 
     fn decide(&mut self, key: KeyEvent, now: Duration) -> KeyOutcome {
         let Some(open) = self.open.front() else { return KeyOutcome::Passed };
-        let scopes = open.scopes.clone();
+        let (scopes, trial) = (open.scopes.clone(), open.trial.clone());
         let before = self.unoffered.take();
         // A request that was not shown yet cannot be answered.
         let counts = self.quiet_period.as_mut().is_some_and(|quiet_period| quiet_period.key(now));
@@ -323,6 +327,14 @@ impl PermissionPrompts {
             return KeyOutcome::Passed;
         };
         let confirming = std::mem::take(&mut self.confirming);
+        match (letter.to_ascii_lowercase(), trial) {
+            ('t', Some(TrialOffer::Try)) => return self.close(HumanDecision::Try),
+            ('k', Some(TrialOffer::Keep)) if self.end_seen => {
+                return self.close(HumanDecision::Keep);
+            }
+            ('k', Some(TrialOffer::Keep)) => return KeyOutcome::Taken,
+            _ => {}
+        }
         let offers = |scope| scopes.contains(&scope);
         let scope = match letter.to_ascii_lowercase() {
             'n' => None,
@@ -501,12 +513,23 @@ impl PermissionPrompts {
             (None, "n", "no"),
             (None, "r", "no, and say why"),
         ];
+        let trial = match open.trial {
+            Some(TrialOffer::Try) => Some(("t", "try it first")),
+            Some(TrialOffer::Keep) => Some(("k", "keep the trial")),
+            Some(TrialOffer::Unknown(_)) | None => None,
+        };
+        let is_offered = |scope: &Option<Scope>| {
+            scope.is_none_or(|scope| scope == Scope::Once || open.scopes.contains(&scope))
+        };
+        let offered = keys.into_iter().filter(|(scope, ..)| is_offered(scope));
+        let mut offered: Vec<_> = offered.map(|(_, key, what)| (key, what)).collect();
+        if let Some(trial) = trial {
+            offered.insert(1, trial);
+        }
         let mut spans = vec![span(theme, Role::Text, "allow?")];
-        for (scope, key, what) in keys {
-            if scope.is_none_or(|scope| scope == Scope::Once || open.scopes.contains(&scope)) {
-                spans.push(span(theme, strong, format!("  [{key}]")));
-                spans.push(span(theme, text, format!(" {what}")));
-            }
+        for (key, what) in offered {
+            spans.push(span(theme, strong, format!("  [{key}]")));
+            spans.push(span(theme, text, format!(" {what}")));
         }
         spans.push(match &self.hint {
             Some(hint) => span(theme, Role::Warn, format!("  · {}", escape_invisible(hint))),

@@ -240,6 +240,7 @@ pub(crate) fn question(id: &str, detail: &str) -> Event {
         reason: "commands that change files are asked about".to_owned(),
         scopes: vec![Scope::Once, Scope::Session, Scope::Project, Scope::Global],
         user_request: None,
+        trial: None,
         digest: String::new(),
         cwd: "/home/me/src/shop".to_owned(),
         binding: String::new(),

@@ -287,6 +287,7 @@ impl View {
                 }
             }
             Event::PermissionWithdrawn { request_id, .. }
+            | Event::PermissionTried { request_id, .. }
             | Event::PermissionDenied { request_id, .. } => {
                 self.asked.retain(|(asked, _)| asked != request_id);
             }

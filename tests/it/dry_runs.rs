@@ -119,7 +119,7 @@ fn differences_of_a_trial_are_named() {
     let results = server.tool_results();
     assert!(results[0].contains("cannot rename a folder that existed before"), "{}", results[0]);
     assert!(results[0].contains("no file is changed"), "{}", results[0]);
-    assert!(results[1].contains("a dry run has no network"), "{}", results[1]);
+    assert!(results[1].contains("a trial has no network"), "{}", results[1]);
     assert!(machine.work("src/main.rs").exists());
 }
 

@@ -42,6 +42,7 @@ mod trust_variables;
 mod checkpoints;
 // Commands in a throw-away view of the workspace.
 mod dry_runs;
+mod trials_before_answers;
 mod trying;
 // Errors for invalid arguments.
 mod arguments;

@@ -130,6 +130,16 @@ word_enum! {
     }
 }
 
+word_enum! {
+    /// Answer about a trial of a call that its permission request offers.
+    TrialOffer {
+        /// The call can run in a trial before it is allowed.
+        Try = "try",
+        /// The call ran in a trial, whose changes can be kept.
+        Keep = "keep",
+    }
+}
+
 /// Beginning of the result of a denied call.
 const DENIED: &str = "Denied: ";
 

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use crate::conversation::QuestionId;
-use crate::event::{DecisionSource, Event, PermissionMode, Scope, UserReply, UserRequest};
+use crate::event::{
+    DecisionSource, Event, PermissionMode, Scope, TrialOffer, UserReply, UserRequest,
+};
 use crate::mailbox::OwnedTask;
 use crate::permission_coordinator::grant_view::QuestionEnd;
 use crate::permission_coordinator::{
@@ -43,6 +45,10 @@ impl ApprovalRequest {
         let invalid = |text: &str| Err(AnswerError::Invalid(text.to_owned()));
         match (self.user_request(), decision) {
             (_, HumanDecision::Deny { .. }) => Ok(()),
+            (_, HumanDecision::Try) if self.trial == Some(TrialOffer::Try) => Ok(()),
+            (_, HumanDecision::Try) => invalid("the call cannot be tried"),
+            (_, HumanDecision::Keep) if self.trial == Some(TrialOffer::Keep) => Ok(()),
+            (_, HumanDecision::Keep) => invalid("there is no trial whose changes can be kept"),
             (None, HumanDecision::Allow(scope)) if self.question.scopes.contains(scope) => Ok(()),
             (None, HumanDecision::Allow(scope)) => Err(AnswerError::ScopeNotOffered(*scope)),
             (None, HumanDecision::Reply(_)) => {
@@ -71,6 +77,8 @@ impl ApprovalRequest {
             ApprovalResult::Answered(_)
             | ApprovalResult::Allowed(_)
             | ApprovalResult::Covered
+            | ApprovalResult::Try(_)
+            | ApprovalResult::Keep(_)
             | ApprovalResult::Denied { .. } => None,
         }
     }

@@ -83,6 +83,27 @@ impl ReadPermit {
     }
 }
 
+/// Permit for trials of a pending call, for which a person can ask before the answer.
+#[derive(Debug)]
+pub(crate) struct TrialPermit {
+    call: ToolCall,
+    digest: String,
+    confinement: Confinement,
+}
+
+impl TrialPermit {
+    /// Permits a trial of `prepared`. `None` if it does something else than the pending call.
+    pub(crate) fn permit(&self, prepared: Prepared) -> Option<PermittedCall> {
+        let (call, confinement) = (self.call.clone(), self.confinement.clone());
+        (prepared.action.digest == self.digest).then(|| PermittedCall {
+            call,
+            prepared,
+            confinement,
+            is_approved: false,
+        })
+    }
+}
+
 /// Outcome of a review: permitted, waiting for a person, or denied.
 #[derive(Debug)]
 pub(crate) enum Review {
@@ -109,12 +130,34 @@ impl PendingCall {
         &self.prepared.action
     }
 
-    /// Permits the call with `prepared`, which was prepared again after the answer. `Err` returns
-    /// `prepared` if its digest differs from the one in the request.
+    pub(crate) fn prepared(&self) -> &Prepared {
+        &self.prepared
+    }
+
+    /// Permit for trials of the call.
+    pub(crate) fn trial_permit(&self) -> TrialPermit {
+        TrialPermit {
+            call: self.call.clone(),
+            digest: self.prepared.action.digest.clone(),
+            confinement: self.question.confinement.clone(),
+        }
+    }
+
+    /// Permits the call with `prepared`, which was prepared again after the answer. If the person
+    /// keeps the changes of a trial, `kept` is the payload for that. `Err` returns `prepared` if its
+    /// digest differs from the one in the request.
     #[expect(clippy::result_large_err, reason = "it is moved once, and a box would cost more")]
-    pub(crate) fn approve(self, prepared: Prepared) -> Result<PermittedCall, Prepared> {
+    pub(crate) fn approve(
+        self,
+        mut prepared: Prepared,
+        kept: Option<Box<dyn Any + Send>>,
+    ) -> Result<PermittedCall, Prepared> {
         if prepared.action.digest != self.prepared.action.digest {
             return Err(prepared);
+        }
+        if let Some(kept) = kept {
+            prepared.payload = kept;
+            prepared.action.summary.insert_str(0, "keep the trial: ");
         }
         let confinement = self.question.confinement;
         Ok(PermittedCall { call: self.call, prepared, confinement, is_approved: true })

@@ -1,6 +1,7 @@
 //! Tool port: a call is first prepared, which describes its exact effect, and runs after it was
 //! permitted.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::conversation::{CallId, ContentPart, InvocationId, SessionId};
 use crate::event::{Event, Origin, UserReply, UserRequest};
-use crate::ports::{ConnectionAsker, PermittedCall, PortFuture, Prepared};
+use crate::ports::{Confinement, ConnectionAsker, PermittedCall, PortFuture, Prepared};
 
 /// A tool that models can call.
 ///
@@ -52,6 +53,26 @@ pub trait Tool: Send + Sync + 'static {
     /// Performs the prepared effect. Dropping the future cancels the call and kills its processes.
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput>;
 
+    /// True if [`try_call`](Tool::try_call) can run this prepared call, which would run within
+    /// `confinement`.
+    fn can_try(&self, prepared: &Prepared, confinement: &Confinement) -> bool {
+        self.inner().is_some_and(|inner| inner.can_try(prepared, confinement))
+    }
+
+    /// Runs the call in a trial: in a throw-away view of the workspace, without network. Dropping the
+    /// future, or the result, drops the changes. `Err`: nothing was run, for this reason.
+    fn try_call(
+        &self,
+        call: PermittedCall,
+        context: RunContext,
+    ) -> PortFuture<Result<CallTrial, String>> {
+        if let Some(inner) = self.inner() {
+            return inner.try_call(call, context);
+        }
+        let reason = "calls of this tool cannot be tried".to_owned();
+        Box::pin(std::future::ready(Err(reason)))
+    }
+
     /// True if the tool itself takes a checkpoint before its effect, so that none is needed before
     /// its calls.
     fn takes_checkpoint(&self) -> bool {
@@ -76,6 +97,25 @@ pub trait Tool: Send + Sync + 'static {
             Some(inner) => inner.stop_background(what),
             None => Box::pin(std::future::ready(())),
         }
+    }
+}
+
+/// A call that was run in a trial. Texts are bounded and without control characters.
+pub struct CallTrial {
+    /// Exit state and number of changes, in one line.
+    pub summary: String,
+    /// Output of the call.
+    pub output: String,
+    /// Changes of files.
+    pub changes: String,
+    /// Payload of a prepared call that keeps these changes instead of running again. `None`: they
+    /// cannot be kept.
+    pub kept: Option<Box<dyn Any + Send>>,
+}
+
+impl fmt::Debug for CallTrial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallTrial").field("summary", &self.summary).finish_non_exhaustive()
     }
 }
 

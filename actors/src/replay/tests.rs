@@ -103,6 +103,7 @@ fn failed(id: &str, words: &str) -> Event {
 fn asked(id: &str, call: &str) -> Event {
     Event::PermissionRequested {
         user_request: None,
+        trial: None,
         target: PermissionTarget::default(),
         request_id: QuestionId::new(id),
         call_id: CallId::new(call),
@@ -127,6 +128,7 @@ fn granted(id: &str, scope: Scope) -> Event {
         by: crate::event::DecisionSource::User,
         scope,
         grants_part: false,
+        keeps_trial: false,
         grant: (scope != Scope::Once).then_some(grant),
         binding: String::new(),
         answered_by: None,

@@ -90,6 +90,7 @@ impl AskingCall {
                 action: self.action(&request),
                 annotations: ToolAnnotations::new(Access::Network),
                 question: policy.question.clone(),
+                trial: None,
                 policy: Arc::clone(&policy) as Arc<dyn Policy>,
                 cwd: self.cwd.clone(),
                 asker: guard.watch(),
@@ -112,8 +113,11 @@ impl AskingCall {
                 ConnectionAnswer::Allowed { lasting }
             }
             Some(ApprovalResult::Denied { reason }) => ConnectionAnswer::Denied { reason },
-            // The last one belongs to requests of the model.
-            None | Some(ApprovalResult::Answered(_)) => {
+            // The others belong to calls and to requests of the model.
+            None
+            | Some(
+                ApprovalResult::Answered(_) | ApprovalResult::Try(_) | ApprovalResult::Keep(_),
+            ) => {
                 let reason = "the permission prompt is unavailable".to_owned();
                 ConnectionAnswer::Denied { reason }
             }

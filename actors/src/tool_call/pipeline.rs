@@ -16,16 +16,14 @@ use crate::event::{
     UserRequest,
 };
 use crate::hook_events::HookOutcome;
-use crate::permission_coordinator::{
-    self as permission, ApprovalGuard, ApprovalRequest, ApprovalResult, Binding, RequestKind,
-    ShownQuestion,
-};
+use crate::permission_coordinator::{ApprovalResult, Binding};
 use crate::ports::{
     Action, CallContext, Confinement, HookPayload, HookedCall, OutputDelta, PermissionQuestion,
-    PermittedCall, Prepared, Review, RunContext, SideEffect, Situation, Tool, ToolError,
-    ToolOutput, UserAnswer, Verdict, review,
+    PermittedCall, PortFuture, Prepared, Review, RunContext, SideEffect, Situation, Tool,
+    ToolError, ToolOutput, UserAnswer, Verdict, review,
 };
 use crate::tool_call::arguments::{Arguments, validate};
+use crate::tool_call::call_questions::{AskedCall, KeptPayload, PendingQuestion};
 use crate::tool_call::open_question::CallQuestion;
 use crate::tool_call::{IntentProgress, Services, connection_questions};
 
@@ -71,6 +69,15 @@ struct Accepted {
     coerced: Vec<String>,
     /// Notes of hooks for the model, such as changed arguments.
     notes: Vec<String>,
+}
+
+/// Answer of a person, or of the policy instead, to the permission request of a call.
+struct CallAnswer {
+    /// Binding of an answer that allows the call; `None` if a grant covers the call by now, so that
+    /// it must be judged again.
+    allowed: Option<Binding>,
+    /// Payload that keeps the changes of a trial; `None` if the call runs.
+    kept: Option<KeptPayload>,
 }
 
 /// Request of a permitted call to the user.
@@ -198,10 +205,11 @@ impl Pipeline {
                 Review::Denied { reason, rule } => return Err(denied(&reason, Some(&rule))),
                 Review::Pending(pending) => pending,
             };
-            let (action, question) = (pending.action().clone(), pending.question().clone());
-            let grants_part = question.grants_part;
-            self.may_ask(&accepted.value, &action, &question).await?;
-            let allowed = self.question(tool, action, question).await?;
+            let question = self.pending_question(tool, &pending);
+            let grants_part = question.question.grants_part;
+            self.may_ask(&accepted.value, &question.action, &question.question).await?;
+            let CallAnswer { allowed, kept } =
+                self.question(tool, question, &accepted.value).await?;
             // A person who grants one part after the other keeps nothing changing.
             rejudgements += u32::from(!(grants_part && allowed.is_none()));
             // The world may have changed while a human was thinking.
@@ -222,7 +230,7 @@ impl Pipeline {
                 reviewed = self.review(tool, prepared);
                 continue;
             }
-            match pending.approve(prepared) {
+            match pending.approve(prepared, kept) {
                 Ok(permitted) => return Ok(permitted),
                 Err(changed) => reviewed = self.review(tool, changed),
             }
@@ -297,7 +305,11 @@ impl Pipeline {
         self.services.fire(Some(&self.origin), moment).await
     }
 
-    async fn prepare(&self, tool: &dyn Tool, arguments: &Value) -> Result<Prepared, Refusal> {
+    pub(super) async fn prepare(
+        &self,
+        tool: &dyn Tool,
+        arguments: &Value,
+    ) -> Result<Prepared, Refusal> {
         let prepared = tool.prepare(arguments.clone(), self.context()).await;
         prepared.map_err(|error| invalid(&error))
     }
@@ -332,76 +344,45 @@ impl Pipeline {
         Binding::of(&self.call.id, &action.digest, &self.services.cwd, &self.origin)
     }
 
-    /// Opens a permission request and waits for the answer. Returns the binding of an answer that
-    /// allows the call; `None` if a grant covers the call by now, so that it must be judged again.
+    /// Opens a permission request and waits for the answer.
     async fn question(
         &self,
         tool: &dyn Tool,
-        action: Action,
-        question: PermissionQuestion,
-    ) -> Result<Option<Binding>, Refusal> {
-        match self.ask(tool, action, question, None).await {
-            Some(ApprovalResult::Allowed(binding)) => Ok(Some(binding)),
-            Some(ApprovalResult::Covered) => Ok(None),
-            Some(ApprovalResult::Denied { reason }) => Err(denied(&reason, None)),
-            Some(ApprovalResult::Answered(_)) | None => {
-                Err(denied("the permission prompt is unavailable", None))
-            }
-        }
+        question: PendingQuestion,
+        arguments: &Value,
+    ) -> Result<CallAnswer, Refusal> {
+        let (answer, kept) = self.ask_with_trials(tool, question, arguments).await;
+        let (allowed, kept) = match answer {
+            Some(ApprovalResult::Allowed(binding)) => (Some(binding), None),
+            Some(ApprovalResult::Keep(binding)) if kept.is_some() => (Some(binding), kept),
+            Some(ApprovalResult::Covered) => (None, None),
+            Some(ApprovalResult::Denied { reason }) => return Err(denied(&reason, None)),
+            Some(
+                ApprovalResult::Answered(_) | ApprovalResult::Try(_) | ApprovalResult::Keep(_),
+            )
+            | None => return Err(denied("the permission prompt is unavailable", None)),
+        };
+        Ok(CallAnswer { allowed, kept })
     }
 
     /// Sends the request of a permitted call to the user, and waits for the answer.
     async fn ask_user(&self, tool: &dyn Tool, asked: CallUserRequest) -> UserAnswer {
         let CallUserRequest { request, action, question } = asked;
-        match self.ask(tool, action, question, Some(request)).await {
+        let open = self.open_request(&action, Some(request));
+        let asked = AskedCall { tool, action: &action, question: &question, trial: None };
+        let answer = self.ask(&open, asked).await;
+        open.guard.answered();
+        match answer {
             Some(ApprovalResult::Answered(answer)) => answer,
             Some(ApprovalResult::Denied { reason }) => UserAnswer::Unavailable(reason),
-            Some(ApprovalResult::Allowed(_) | ApprovalResult::Covered) | None => {
-                UserAnswer::Unavailable("the permission prompt is unavailable".to_owned())
-            }
+            Some(
+                ApprovalResult::Allowed(_)
+                | ApprovalResult::Covered
+                | ApprovalResult::Try(_)
+                | ApprovalResult::Keep(_),
+            )
+            | None => UserAnswer::Unavailable("the permission prompt is unavailable".to_owned()),
         }
-    }
-
-    /// Opens a permission request, or a request of the model, and waits for the answer. `None` if
-    /// the permission coordinator has stopped.
-    async fn ask(
-        &self,
-        tool: &dyn Tool,
-        action: Action,
-        question: PermissionQuestion,
-        user_request: Option<UserRequest>,
-    ) -> Option<ApprovalResult> {
-        let before = self.asked.take();
-        let id = before.clone().unwrap_or_else(|| self.services.ids.question());
-        let asker = ApprovalGuard::new(id.clone(), self.services.permissions.clone());
-        if before.is_some() {
-            let shown = ShownQuestion {
-                origin: Arc::clone(&self.origin),
-                summary: action.summary.clone(),
-                asker: asker.watch(),
-            };
-            self.services.book.show(id.clone(), shown);
-        }
-        let kind = user_request.map_or(RequestKind::Call, RequestKind::OfModel);
-        let ask = |reply| {
-            permission::Msg::Ask(Box::new(ApprovalRequest {
-                id: id.clone(),
-                kind: kind.clone(),
-                call_id: self.call.id.clone(),
-                origin: Arc::clone(&self.origin),
-                action: action.clone(),
-                annotations: tool.spec().annotations.clone(),
-                question: question.clone(),
-                policy: Arc::clone(&self.services.policy),
-                cwd: self.services.cwd.clone(),
-                asker: asker.watch(),
-                timer: None,
-                reply,
-            }))
-        };
-        let answer = self.services.permissions.call_until_answered(ask).await;
-        asker.answered();
-        answer
     }
 
     /// True if the call runs a command that cannot change a file, because its sandbox has no
@@ -467,27 +448,40 @@ impl Pipeline {
         answer: Option<UserAnswer>,
     ) -> (ToolOutput, Duration) {
         let start = self.services.clock.monotonic();
+        let action = permitted.action().clone();
+        let run = |context| tool.run(permitted, context);
+        let mut output = self.drive(&action, answer, run).await;
+        // For tools that do not cut their own output.
+        cap_parts(&mut output.content, self.result_bytes_max());
+        (output, self.services.clock.monotonic().saturating_sub(start))
+    }
+
+    /// Lets `run` work with a context, and handles its output and events meanwhile.
+    pub(super) async fn drive<T>(
+        &self,
+        action: &Action,
+        answer: Option<UserAnswer>,
+        run: impl FnOnce(RunContext) -> PortFuture<T>,
+    ) -> T {
         let (output_tx, mut output_rx) = mpsc::channel(OUTPUT_IN_FLIGHT);
         let (facts_tx, mut facts_rx) = mpsc::channel(OUTPUT_IN_FLIGHT);
         let Pipeline { services, origin, call, .. } = self;
-        let connections =
-            connection_questions::asker(services, origin, &call.id, permitted.action());
         let context = RunContext {
             call: self.context(),
             output: output_tx,
             facts: facts_tx,
             post_call: self.services.notices.post_call(&self.services.transcript, &self.origin),
-            connections,
+            connections: connection_questions::asker(services, origin, &call.id, action),
             output_bytes_max: self.services.limits.output_bytes_max.min(self.room_bytes),
             room_bytes: self.room_bytes,
             answer,
         };
-        let mut run = tool.run(permitted, context);
-        let mut output = loop {
+        let mut run = run(context);
+        let ended = loop {
             tokio::select! {
                 Some(piece) = output_rx.recv() => self.watch(piece, &mut output_rx),
                 Some(fact) = facts_rx.recv() => self.fact(fact).await,
-                output = &mut run => break output,
+                ended = &mut run => break ended,
             }
         };
         // Output that was sent before the end precedes the outcome. A sender that outlives its tool
@@ -499,9 +493,7 @@ impl Pipeline {
         if let Ok(piece) = output_rx.try_recv() {
             self.watch(piece, &mut output_rx);
         }
-        // For tools that do not cut their own output.
-        cap_parts(&mut output.content, self.result_bytes_max());
-        (output, self.services.clock.monotonic().saturating_sub(start))
+        ended
     }
 
     /// Maximum size of the result in bytes. A tool that has kept to its limit may have added notes,

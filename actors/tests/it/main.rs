@@ -43,6 +43,8 @@ mod steering;
 mod survival;
 /// Titles of sessions.
 mod titles;
+/// Trials of calls before the answer to a permission request.
+mod trials;
 /// One prompt, from the user to the answer.
 mod turns;
 /// Questions and plans of the model.

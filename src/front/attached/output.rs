@@ -311,6 +311,7 @@ mod tests {
             reason: String::new(),
             scopes: vec![Scope::Once],
             user_request: None,
+            trial: None,
             digest: String::new(),
             cwd: String::new(),
             binding: String::new(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use posse_actors::conversation::ContentPart;
 use posse_actors::event::{Announcement, Event};
+use posse_actors::permission_coordinator::HumanDecision;
 use posse_base::failure::{Exit, printable};
 use posse_base::or_pending;
 use posse_frontend::RewindExtent;
@@ -28,7 +29,7 @@ use crate::attached::output::AttachedOutput;
 use crate::attached::{AttachOutcome, GONE, end_of};
 use crate::output::{Output, OutputTarget, when_read};
 use crate::plain::terminal::{LineTerminal, TerminalInput};
-use crate::question::{AnswerLine, TerminalQuestions};
+use crate::question::{AnswerLine, TRYING, TerminalQuestions};
 
 /// Output of `/help`.
 const HELP: &str = "  /stop [all]   stop what runs there; all: agents in the background, too\n\
@@ -346,6 +347,9 @@ impl Person {
         match answered {
             AnswerLine::Unclear(text) => self.show_question(Some(text)).await,
             AnswerLine::Decided(id, decision) => {
+                if decision == HumanDecision::Try {
+                    self.print(TRYING).await;
+                }
                 self.send(&Instruction::Answer(id, decision)).await;
                 let next = self.questions.next_text();
                 self.show_question(next).await;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use posse_actors::conversation::{ContentPart, InvocationId, text_of};
 use posse_actors::event::{Announcement, DecisionSource, Event, MessageKind};
 use posse_actors::outcome::Ending;
+use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::root_session::{DeliverError, PromptError, RunningPrompt, TurnOutcome};
 use posse_base::failure::Exit;
 use posse_base::or_pending;
@@ -18,7 +19,7 @@ use tokio::time::sleep;
 use crate::plain::LineMode;
 use crate::plain::commands::HAS_TO_WAIT;
 use crate::plain::terminal::TerminalInput;
-use crate::question::AnswerLine;
+use crate::question::{AnswerLine, TRYING};
 
 /// Maximum wait for the last events of a run after its outcome.
 const LAST_EVENTS: Duration = Duration::from_secs(2);
@@ -216,6 +217,9 @@ impl LineMode<'_> {
         match answered {
             AnswerLine::Unclear(text) => self.show_question(Some(text)).await,
             AnswerLine::Decided(id, decision) => {
+                if decision == HumanDecision::Try {
+                    self.print(TRYING).await;
+                }
                 if let Err(error) = self.current.session.answer(id, decision).await {
                     self.print(&format!("({error})\n")).await;
                 }

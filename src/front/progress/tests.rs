@@ -81,6 +81,7 @@ fn diff_of_a_permission_request_is_not_repeated() {
     let id = QuestionId::new("q1");
     let asked = Event::PermissionRequested {
         user_request: None,
+        trial: None,
         target: posse_actors::event::PermissionTarget::default(),
         request_id: id.clone(),
         call_id: CallId::new("c1"),
@@ -100,6 +101,7 @@ fn diff_of_a_permission_request_is_not_repeated() {
         by: by.to_owned().into(),
         scope: posse_actors::event::Scope::Once,
         grants_part: false,
+        keeps_trial: false,
         grant: None,
         binding: String::new(),
         answered_by: None,

@@ -285,6 +285,9 @@ impl Story {
             Event::PermissionGranted { request_id, by, reply: Some(_), .. } => {
                 (request_id, (true, format!("answered by {by}")))
             }
+            Event::PermissionGranted { request_id, by, keeps_trial: true, .. } => {
+                (request_id, (true, format!("allowed by {by}: the changes of the trial are kept")))
+            }
             Event::PermissionGranted { request_id, by, scope, grant, .. } => {
                 let covers = grant
                     .map(|grant| format!(": {} in {}", grant.operation, grant.target))

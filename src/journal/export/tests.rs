@@ -84,6 +84,7 @@ fn session(text: &str) -> Vec<Event> {
         Event::ToolRequested { call_id: id.clone(), name: owned(), arguments: owned() },
         Event::PermissionRequested {
             user_request: None,
+            trial: None,
             target: PermissionTarget::default(),
             request_id: question.clone(),
             call_id: id.clone(),
@@ -103,6 +104,7 @@ fn session(text: &str) -> Vec<Event> {
             by: owned().into(),
             scope: Scope::Session,
             grants_part: false,
+            keeps_trial: false,
             grant: None,
             binding: owned(),
             answered_by: None,

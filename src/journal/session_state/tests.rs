@@ -32,6 +32,7 @@ fn said() -> Event {
 fn asked(id: &str) -> Event {
     Event::PermissionRequested {
         user_request: None,
+        trial: None,
         target: PermissionTarget::default(),
         request_id: QuestionId::new(id),
         call_id: CallId::new(id),

@@ -1,6 +1,6 @@
 //! Dry runs of `bash`: a command runs in a trial, and its changes are shown and dropped.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use posse_actors::conversation::ContentPart;
@@ -42,18 +42,26 @@ pub(super) fn check(
     if !arguments.unprotect.is_empty() {
         return refused("dryRun cannot be combined with unprotect".to_owned());
     }
-    let backend = sandbox.backend();
-    let obstacle = if backend == Backend::Namespaces {
-        let folder = env.session_dir.join(FOLDER);
-        env.workspace.roots().find_map(|root| obstacle(root, &folder))
-    } else {
-        let by = backend.as_str();
-        Some(format!("a trial needs the namespaces of posse, and the sandbox is {by}"))
-    };
+    let obstacle = obstacle_of(env, sandbox, env.workspace.roots());
     match obstacle {
         Some(reason) => refused(format!("no dry run is possible here: {reason}; nothing was run")),
         None => Ok(()),
     }
+}
+
+/// Reason for which no command can be tried with `roots` as views; `None` if none is known.
+pub(super) fn obstacle_of<'a>(
+    env: &ToolEnvironment,
+    sandbox: &Sandbox,
+    mut roots: impl Iterator<Item = &'a Path>,
+) -> Option<String> {
+    let backend = sandbox.backend();
+    if backend != Backend::Namespaces {
+        let by = backend.as_str();
+        return Some(format!("a trial needs the namespaces of posse, and the sandbox is {by}"));
+    }
+    let folder = env.session_dir.join(FOLDER);
+    roots.find_map(|root| obstacle(root, &folder))
 }
 
 /// Runs the command in a trial and returns its output and its changes, which are dropped.
@@ -116,7 +124,7 @@ fn confinement(env: &ToolEnvironment, given: Confinement) -> Confinement {
 
 /// Returns the folder for the trial of a call, which does not exist. A process that was killed may
 /// have left it.
-async fn new_folder(env: &ToolEnvironment, context: &RunContext) -> PathBuf {
+pub(super) async fn new_folder(env: &ToolEnvironment, context: &RunContext) -> PathBuf {
     let name = spill::path(&env.session_dir, &context.call.call_id);
     let folder = env.session_dir.join(FOLDER).join(name.file_stem().unwrap_or_default());
     let old = folder.clone();
@@ -124,16 +132,16 @@ async fn new_folder(env: &ToolEnvironment, context: &RunContext) -> PathBuf {
     folder
 }
 
-/// Notes for the model about what differs in a trial. Tells the user about tracked secrets.
-async fn notes(
+/// Notes for the model about the differences of a trial. Tells the user about tracked secrets.
+pub(super) async fn notes(
     env: &ToolEnvironment,
     context: &RunContext,
     outcome: &ProcessOutcome,
     note: Option<String>,
 ) -> Vec<String> {
-    let missed = network::is_missed(outcome).then(|| "a dry run has no network".to_owned());
+    let missed = network::is_missed(outcome).then(|| "a trial has no network".to_owned());
     let renamed = is_rename(outcome).then(|| {
-        "a dry run cannot rename a folder that existed before (EXDEV); the command itself can"
+        "a trial cannot rename a folder that existed before (EXDEV); the command itself can"
             .to_owned()
     });
     let untold = report::untold_secrets(env, &context.call, &outcome.tracked_secrets);
@@ -153,7 +161,7 @@ fn is_rename(outcome: &ProcessOutcome) -> bool {
 }
 
 /// Redacts values that look like keys.
-fn masked(text: &str) -> String {
+pub(super) fn masked(text: &str) -> String {
     let mut mask = KeyMask::default();
     let mut plain = Vec::with_capacity(text.len());
     mask.push(text.as_bytes(), |bytes| plain.extend_from_slice(bytes));
@@ -162,7 +170,7 @@ fn masked(text: &str) -> String {
 }
 
 /// The beginning of `text`, with a note if it has more than `bytes_max` bytes.
-fn bounded(text: &str, bytes_max: usize) -> String {
+pub(super) fn bounded(text: &str, bytes_max: usize) -> String {
     let shown = output::prefix_within(text, bytes_max);
     match text.len() - shown.len() {
         0 => text.to_owned(),

@@ -165,7 +165,8 @@ fn joined(head: &str, tail: &str, cut: u64, name: Option<&str>) -> String {
     format!("{head}{line_end}[… {cut} bytes cut{how} …]\n{tail}")
 }
 
-fn footer(outcome: &ProcessOutcome, timeout: Duration, is_empty: bool) -> String {
+/// Exit state and duration of a command, in parentheses.
+pub(super) fn footer(outcome: &ProcessOutcome, timeout: Duration, is_empty: bool) -> String {
     let end = match outcome.exit {
         Exit::Code(127) => "exit 127: command not found".to_owned(),
         Exit::Code(126) => "exit 126: found, but not executable".to_owned(),

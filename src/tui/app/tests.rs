@@ -2,7 +2,7 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use posse_actors::conversation::{CallId, ContentPart, MessageId, QuestionId};
-use posse_actors::event::{Event, MessageKind, Scope};
+use posse_actors::event::{Event, MessageKind, Scope, TrialOffer};
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_base::failure::{Exit, Failure};
 use posse_frontend::Selectable;
@@ -489,6 +489,32 @@ fn key_that_is_not_offered_says_so_and_is_no_text() {
     assert_eq!(stage.types("stop that"), []);
     assert_eq!(stage.app.composer.shown(), "stop that");
     assert!(!stage.screen(100, 30).contains("is not offered"));
+}
+
+#[test]
+fn tried_call_returns_with_its_result() {
+    let offering = |detail: &str, offer| {
+        let mut event = question("q1", detail);
+        if let Event::PermissionRequested { trial, .. } = &mut event {
+            *trial = Some(offer);
+        }
+        event
+    };
+    let answer = |decision| Effect::Answer(QuestionId::new("q1"), decision);
+    let mut stage = TestScreen::with_task();
+    stage.happens(offering("make", TrialOffer::Try));
+    assert!(stage.screen(120, 30).contains("[t] try it first"));
+    stage.later(400);
+    assert_eq!(stage.types("k"), [], "nothing was tried yet");
+    stage.later(1000);
+    assert_eq!(stage.types("t"), [answer(HumanDecision::Try)]);
+    assert!(stage.screen(120, 30).contains("nothing is changed meanwhile"));
+    stage.happens(offering("make\n\ntried: 1 changed\n+new", TrialOffer::Keep));
+    let screen = stage.screen(120, 30);
+    assert!(screen.contains("[k] keep the trial") && screen.contains("+new"), "{screen}");
+    assert!(!screen.contains("[t]"), "{screen}");
+    stage.later(400);
+    assert_eq!(stage.types("k"), [answer(HumanDecision::Keep)]);
 }
 
 #[test]

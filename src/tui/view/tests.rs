@@ -188,6 +188,7 @@ fn grants_appear_in_the_transcript() {
             by: posse_actors::event::DecisionSource::User,
             scope,
             grants_part: false,
+            keeps_trial: false,
             grant: Some(grant),
             binding: String::new(),
             answered_by: None,

@@ -1,0 +1,182 @@
+//! Trials that a person asks for before the answer to a permission request.
+
+use std::io::Write;
+use std::process::{ChildStdin, Stdio};
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::model_server::{ModelServer, runs, says};
+use crate::plain::Terminal;
+use crate::posse::{Machine, RunningPosse};
+use crate::trying::{assert_nothing_is_left, digest, wait_for_layer, with_repository};
+
+const COMMAND: &str = "echo said; echo more >> a; echo x > .envrc";
+
+/// A session that a program drives.
+struct Driver {
+    running: RunningPosse,
+    stdin: ChildStdin,
+}
+
+impl Driver {
+    fn start(machine: &Machine, backend: Option<&str>) -> Driver {
+        let args = ["run", "--input-format", "stream-json", "--output-format", "stream-json"];
+        let mut command = machine.command(&args);
+        command.stdin(Stdio::piped());
+        backend.map(|backend| command.env("POSSE_SANDBOX_BACKEND", backend));
+        let mut running = RunningPosse::start(command);
+        let stdin = running.take_stdin();
+        let mut driver = Driver { running, stdin };
+        driver.send(&json!({"type": "message", "content": "do it"}));
+        driver
+    }
+
+    fn send(&mut self, instruction: &Value) {
+        self.stdin.write_all(format!("{instruction}\n").as_bytes()).unwrap();
+    }
+
+    fn answer(&mut self, request: &Value, decision: &str) {
+        let id = &request["requestId"];
+        let answer = json!({"type": "permission.answer", "requestId": id, "decision": decision});
+        self.send(&answer);
+    }
+
+    fn asked(&mut self) -> Value {
+        self.running.wait_for("permission.requested")
+    }
+}
+
+fn machine_for(command: &str) -> (Machine, ModelServer) {
+    let server = ModelServer::start(vec![runs(command), says("done")]);
+    let machine = with_repository(Machine::with(&server));
+    (machine, server)
+}
+
+#[test]
+fn person_keeps_drops_or_repeats_a_trial() {
+    for (decision, content, result) in [
+        (
+            "keep",
+            "a\nmore\n",
+            "the user kept its changes: 1 of 2\nnot kept: .envrc: it is protected",
+        ),
+        ("allow", "a\nmore\n", "(exit 0"),
+        ("deny", "a\n", "Denied: "),
+    ] {
+        let (machine, server) = machine_for(COMMAND);
+        let before = digest(&machine.path("work"));
+        let mut driver = Driver::start(&machine, None);
+        let first = driver.asked();
+        assert_eq!(first["trial"], "try", "{first}");
+        driver.answer(&first, "try");
+        let tried = driver.running.wait_for("permission.tried");
+        assert_eq!(tried["requestId"], first["requestId"]);
+        assert_eq!(tried["isFailed"], false);
+        assert!(tried["output"].as_str().unwrap().contains("said\n"), "{tried}");
+        let again = driver.asked();
+        assert_eq!((&again["requestId"], &again["trial"]), (&first["requestId"], &json!("keep")));
+        for part in ["said\n", "\n+more\n", "added    .envrc\n", "can behave differently"] {
+            assert!(again["detail"].as_str().unwrap().contains(part), "{part}: {again}");
+        }
+        assert_eq!(digest(&machine.path("work")), before, "{decision}");
+        driver.answer(&again, decision);
+        drop(driver.stdin);
+        let ended = driver.running.end();
+        let told = server.tool_results().remove(0);
+        assert!(told.contains(result), "{decision}: {told}");
+        assert_eq!(machine.read("a"), content, "{decision}");
+        assert_nothing_is_left(&machine);
+        let events = ended.events();
+        let position = |kind: &str| events.iter().position(|event| event["type"] == kind);
+        if decision == "keep" {
+            // The intent and the checkpoint come before the changes.
+            assert!(position("checkpoint.created") < position("tool.started"));
+            assert!(position("tool.started") < position("tool.completed"));
+            assert!(!machine.work(".envrc").exists());
+            machine.posse(&["undo", "--yes"]).assert_code(0);
+            assert_eq!(machine.read("a"), "a\n");
+        }
+        machine.verify();
+    }
+}
+
+#[test]
+fn trial_is_not_offered_where_it_is_not_possible() {
+    for (backend, command) in [(Some("landlock"), "make"), (None, "curl -s http://127.0.0.1:1/")] {
+        let (machine, _server) = machine_for(command);
+        let mut driver = Driver::start(&machine, backend);
+        let asked = driver.asked();
+        assert_eq!(asked["trial"].as_str(), backend.map_or(Some("try"), |_| None), "{asked}");
+        if backend.is_some() {
+            driver.answer(&asked, "try");
+            let warning = driver.running.wait_for("warning");
+            assert!(warning["message"].as_str().unwrap().contains("cannot be tried"), "{warning}");
+        }
+        driver.answer(&asked, "deny");
+        drop(driver.stdin);
+        driver.running.end();
+    }
+}
+
+#[test]
+fn interrupted_trial_leaves_nothing() {
+    let (machine, _server) = machine_for("echo x > a; exec sleep 600");
+    let before = digest(&machine.path("work"));
+    let mut driver = Driver::start(&machine, None);
+    let asked = driver.asked();
+    driver.answer(&asked, "try");
+    wait_for_layer(&machine, "a");
+    driver.send(&json!({"type": "interrupt"}));
+    driver.running.wait_for("permission.withdrawn");
+    drop(driver.stdin);
+    driver.running.end();
+    assert_eq!(digest(&machine.path("work")), before);
+    assert_nothing_is_left(&machine);
+}
+
+#[test]
+fn request_is_asked_again_without_its_trial_after_a_kill() {
+    let (machine, _server) = machine_for(COMMAND);
+    let mut driver = Driver::start(&machine, None);
+    let asked = driver.asked();
+    driver.answer(&asked, "try");
+    let again = driver.asked();
+    assert_eq!(again["trial"], "keep");
+    driver.running.signal(Signal::SIGKILL);
+    driver.running.wait();
+    let args = ["resume", "--last", "--input-format", "stream-json"];
+    let mut command = machine.command(&[&args[..], &["--output-format", "stream-json"]].concat());
+    command.stdin(Stdio::piped());
+    let mut running = RunningPosse::start(command);
+    let stdin = running.take_stdin();
+    let mut driver = Driver { running, stdin };
+    let resumed = driver.asked();
+    assert_eq!((&resumed["requestId"], &resumed["trial"]), (&asked["requestId"], &json!("try")));
+    assert_eq!(resumed["detail"], COMMAND);
+    // The folder of the killed process is not in the way.
+    driver.answer(&resumed, "try");
+    let again = driver.asked();
+    assert_eq!(again["trial"], "keep", "{again}");
+    driver.answer(&again, "deny");
+    drop(driver.stdin);
+    driver.running.end();
+    assert_eq!(machine.read("a"), "a\n");
+    assert_nothing_is_left(&machine);
+    machine.verify();
+}
+
+#[test]
+fn person_at_a_terminal_tries_and_keeps() {
+    let (machine, _server) = machine_for("echo new >> a");
+    let mut terminal = Terminal::run(&machine, &["run", "do it"], "xterm");
+    terminal.see("[t] try it first");
+    terminal.press("t\n");
+    terminal.see("nothing is changed meanwhile");
+    terminal.see("+new");
+    terminal.see("[k] keep the trial");
+    terminal.press("k\n");
+    assert_eq!(terminal.end(), Some(0));
+    assert_eq!(machine.read("a"), "a\nnew\n");
+    assert_nothing_is_left(&machine);
+}
