@@ -497,11 +497,7 @@ impl Walker {
         let named = targets.clone().chain(&command.assignments).map(|word| shown(&word.text));
         self.findings.files.extend(named);
         self.findings.unsure |= command.assignments.iter().any(|word| changes_names(&word.text));
-        if let Some(word) = command.assignments.iter().find(|word| changes_meaning(&word.text)) {
-            let name = shown(word.text.split(['=', '+']).next().unwrap_or_default());
-            let reason = format!("`{name}` changes what the words of programs mean");
-            self.findings.unclear.get_or_insert(reason);
-        }
+        self.assigned(command.assignments.iter().map(|word| word.text.as_str()));
         let substitutions = command.words.iter().flat_map(|word| &word.substitutions);
         for output in substitutions.take(SUBSTITUTIONS_MAX) {
             if let Some(output) = pass.outputs.get(*output) {
@@ -591,6 +587,7 @@ impl Walker {
                     )
                 });
             }
+            self.assigned(words.get(..skipped).unwrap_or_default().iter().copied());
             if let Some(folder) = folder_of(name, words.get(..skipped).unwrap_or_default()) {
                 *changes_folder = true;
                 self.change_folder(&[folder]);
@@ -615,6 +612,15 @@ impl Walker {
         Effects::default()
     }
 
+    /// Notes an assignment among `words` that changes what the words of programs mean.
+    fn assigned<'w>(&mut self, mut words: impl Iterator<Item = &'w str>) {
+        if let Some(word) = words.find(|word| changes_meaning(word)) {
+            let name = shown(word.split(['=', '+']).next().unwrap_or_default());
+            let reason = format!("`{name}` changes what the words of programs mean");
+            self.findings.unclear.get_or_insert(reason);
+        }
+    }
+
     /// Walks through a program that is not a wrapper.
     fn program(&mut self, call: &Call<'_>, run: &mut Run) -> Effects {
         let place = CommandLocation { cwd: self.cwd.as_deref(), home: &self.home };
@@ -624,6 +630,9 @@ impl Walker {
         if call.words.iter().any(|word| word.contains(UNKNOWN)) {
             // The loop around it may read the names: `while read`.
             self.fed(call.name, call.words, call.input);
+        }
+        if Names("export declare typeset readonly local").has(call.name) {
+            self.assigned(call.words.iter().copied());
         }
         self.writes(call);
         let listing = self.listing(call);

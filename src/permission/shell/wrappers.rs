@@ -133,6 +133,12 @@ const WRAPPERS: &[Wrapper] = &[
     wrapper(&["xvfb-run"], "-a -l", "-e -f -n -p -s -w", 0),
 ];
 
+/// Architectures of setarch(8).
+const ARCHITECTURES: Names = Names(
+    "linux32 linux64 i386 i486 i586 i686 x86_64 athlon uname26 arm armv6l armv7l armv8l aarch64 ppc ppc32 \
+    ppc64 ppcle ppc64le s390 s390x sparc sparc64 mips mips64 parisc parisc64 alpha ia64 riscv32 riscv64",
+);
+
 /// Options whose value can only follow `=`.
 const OPTIONAL_VALUES: Names = Names("--max-lines --replace --eof --wait --color");
 
@@ -190,9 +196,13 @@ impl Wrapper {
                 value = self.takes_value(word);
                 sure &= value || self.is_known(word);
             } else if self.assigns && is_assignment(word) {
+            } else if left > 0 && self.names.contains(&"setarch") && !ARCHITECTURES.has(word) {
+                // The architecture is optional.
+                return (at, sure);
             } else if left > 0 {
                 left -= 1;
-                options = false;
+                // Options of setarch may follow the architecture.
+                options = self.names.contains(&"setarch");
             } else {
                 return (at, sure);
             }

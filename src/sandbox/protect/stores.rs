@@ -108,6 +108,7 @@ impl Protection {
                 linked.push(stat);
             }
         }
+        hidden.extend(self.linked_pairs(&inner.roots));
         hidden.extend(self.secret_files.targets());
         hidden.extend(links::names(&linked, &inner.roots));
         if is_complete {
@@ -131,6 +132,23 @@ impl Protection {
     fn is_readable(&self, path: &Path) -> bool {
         let resolved = self.readable.iter().any(|readable| path.starts_with(readable));
         resolved && !self.own.iter().any(|own| path.starts_with(own))
+    }
+
+    /// Targets of paths that are secret by two names, of which the first is that of a link, such as
+    /// `.docker/config.json` behind a link `.docker`.
+    fn linked_pairs(&self, roots: &[Watched]) -> Vec<PathBuf> {
+        let mut targets = Vec::new();
+        for watched in roots {
+            for link in watched.scan.links() {
+                let name = link.file_name().unwrap_or_default();
+                let pairs = secrets::SECRET_PAIRS.iter();
+                for (_, secret) in pairs.filter(|(folder, _)| name.eq_ignore_ascii_case(folder)) {
+                    let path = watched.root.path.join(link).join(secret);
+                    targets.extend(self.linked_to(roots, &path));
+                }
+            }
+        }
+        targets
     }
 
     /// Returns the target of a link that is named like a secret. `None` unless the target is a file or

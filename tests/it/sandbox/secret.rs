@@ -29,6 +29,8 @@ pub(super) fn rows() -> Vec<SandboxCase> {
         row("a key in a protected folder of it", SEEN)
             .with_forbidden("F=$WS/d1/.devcontainer/tls.key"),
         row("a folder behind a link with a secret name", SEEN).with_forbidden("F=$WS/.aws/config"),
+        row("a file whose folder is behind a link", SEEN)
+            .with_forbidden("F=$WS/.docker/config.json"),
         row("the target of this link", SEEN).with_forbidden("F=$WS/linked/cloud/config"),
         row("the shell's own reading", "echo \"$(< $F)\"; [ -s $F ] && echo DONE"),
         row("another program", "python3 -c \"print(open('$F').read())\" && echo DONE"),

@@ -395,6 +395,8 @@ fn workspace(ws: &Path) {
     write(ws, "deep/er/.env.production", SECRET);
     write(ws, ".env.example", "example-value\n");
     write(ws, "certs/server.key", SECRET);
+    write(ws, "linked/registry/config.json", SECRET);
+    symlink("linked/registry", ws.join(".docker")).unwrap();
     write(ws, "linked/cloud/config", SECRET);
     symlink("linked/cloud", ws.join(".aws")).unwrap();
     for folder in [".vscode", "d1", "d1/.devcontainer"] {

@@ -15,6 +15,11 @@ impl Scan {
         &self.targets_elsewhere
     }
 
+    /// Paths, below the root, of links in ordinary folders, as of the last scan.
+    pub(in crate::protect) fn links(&self) -> impl Iterator<Item = &Path> {
+        self.folders.values().flat_map(|folder| &folder.links).map(|(link, _)| &**link)
+    }
+
     /// Folders that the last scan could not read because of their permissions.
     pub(in crate::protect) fn unreadable(&self) -> &[Arc<Path>] {
         &self.unreadable
