@@ -104,6 +104,8 @@ type Temporary = Arc<Mutex<BTreeSet<PathBuf>>>;
 #[derive(Debug, Default)]
 struct GuardState {
     roots: Vec<Watched>,
+    /// Roots below other roots.
+    nested: Vec<PathBuf>,
     reader: FileStateReader,
     /// Finder of the paths to which git's settings refer.
     git: GitReferences,
@@ -194,10 +196,12 @@ impl Protection {
         readable: Vec<PathBuf>,
         quarantine: PathBuf,
     ) -> Result<Protection, Errno> {
-        // Nested roots are covered by the outer one.
-        let outer =
-            |path: &&PathBuf| !roots.iter().any(|other| other != *path && path.starts_with(other));
-        let distinct: BTreeSet<&PathBuf> = roots.iter().filter(outer).collect();
+        // The scan of the outer root covers nested ones.
+        let is_nested =
+            |path: &&PathBuf| roots.iter().any(|other| other != *path && path.starts_with(other));
+        let (nested, distinct): (BTreeSet<&PathBuf>, BTreeSet<&PathBuf>) =
+            roots.iter().partition(is_nested);
+        let nested = nested.into_iter().cloned().collect();
         let roots = distinct.into_iter().map(|path| Watched::open(path));
         let roots = roots.collect::<Result<Vec<_>, Errno>>()?;
         let temporary = Temporary::default();
@@ -216,6 +220,7 @@ impl Protection {
             scanner: known_secrets::next_scanner(),
             inner: Mutex::new(GuardState {
                 roots,
+                nested,
                 git,
                 committed: CommittedViews::new(session_dir),
                 quarantine: Quarantine::new(quarantine),

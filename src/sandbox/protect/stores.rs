@@ -68,8 +68,13 @@ impl Protection {
         // Renamed secret folders are scanned, but their content needs no cover of its own.
         let known: HashSet<(usize, &Path)> =
             found.iter().map(|(at, path)| (*at, &**path)).collect();
+        // A root in a hidden folder stays visible.
+        let roots_below: HashSet<(usize, PathBuf)> = inner.nested_paths().collect();
         let is_covered = |at: usize, path: &Path| {
-            path.ancestors().skip(1).any(|path| known.contains(&(at, path)))
+            let above = path.ancestors().skip(1);
+            let mut above =
+                above.take_while(|path| !roots_below.contains(&(at, path.to_path_buf())));
+            above.any(|path| known.contains(&(at, path)))
         };
         for (at, path) in found {
             let GuardState { roots, stores, committed, .. } = &mut *inner;

@@ -98,6 +98,16 @@ impl Watched {
 }
 
 impl GuardState {
+    /// Index of the outer root, and path below it, of each nested root.
+    pub(super) fn nested_paths(&self) -> impl Iterator<Item = (usize, PathBuf)> {
+        let roots = self.roots.iter().enumerate();
+        roots.flat_map(|(at, watched)| {
+            let below =
+                self.nested.iter().filter_map(|path| path.strip_prefix(&watched.root.path).ok());
+            below.map(move |path| (at, path.to_owned()))
+        })
+    }
+
     /// Scans every root. Returns the protected names within reach of commands, the secrets in all
     /// roots, and true if all scans were complete.
     pub(super) fn scan(
@@ -117,7 +127,7 @@ impl GuardState {
 
     /// Scans the roots by `run`, which gets their indexes and returns `None` for those that are left
     /// out, and scans those again to whose folders links in another root lead which were not known
-    /// before. Returns the results with the indexes of the roots.
+    /// before, or which contain a nested root: its names count also in a folder of packages. Returns the results with the indexes of the roots.
     pub(super) fn scan_roots(
         &mut self,
         mut run: impl FnMut(usize, &mut Watched) -> Option<ScanResult>,
@@ -134,7 +144,7 @@ impl GuardState {
                 results.insert(at, found);
             }
             let targets = self.roots.iter().flat_map(|watched| watched.scan.targets_elsewhere());
-            let targets: BTreeSet<PathBuf> = targets.cloned().collect();
+            let targets: BTreeSet<PathBuf> = targets.chain(&self.nested).cloned().collect();
             due.fill(false);
             for (at, watched) in self.roots.iter_mut().enumerate() {
                 let below = targets.iter().filter_map(|path| {

@@ -371,3 +371,36 @@ fn a_linked_worktree_lets_no_hooks_into_a_repository_of_the_user() {
     assert!(!place.base.join("w/.git/hooks/pre-commit").exists());
     assert!(!place.base.join("w/.git/info/attributes").exists());
 }
+
+/// The user names a folder of packages, or one in a secret folder, as a root beside the one around it.
+#[test]
+fn names_in_a_root_below_another_root_are_protected() {
+    for inner in ["vendor/lib", ".ssh/work"] {
+        let folder = tempfile::tempdir().unwrap();
+        let base = folder.path().canonicalize().unwrap();
+        let (outer, root) = (base.join("ws"), base.join("ws").join(inner));
+        repository(&root.join(".git"));
+        write(&root, ".envrc", "use words\n");
+        write(&root, ".env", "A=1\n");
+        write(&root, "deep/AGENTS.md", "words\n");
+        let roots = [root.clone(), outer];
+        let protection = Protection::new(&roots, Vec::new(), None, Vec::new(), base.join("q"));
+        let protection = Arc::new(protection.unwrap());
+        for _ in 0..2 {
+            let mut survey = protection.survey();
+            assert!(survey.complete);
+            assert!(survey.hidden.contains(&root.join(".env")), "{:?}", survey.hidden);
+            survey.held = ProtectionMethod::ByCheck;
+            write(&root, ".envrc", "evil\n");
+            write(&root, "deep/AGENTS.md", "evil\n");
+            write(&root, ".git/hooks/post-checkout", "evil\n");
+            write(&root, ".vscode/tasks.json", "evil\n");
+            let findings = protection.check_after(survey);
+            assert_eq!(findings.len(), 4, "{inner}: {findings:?}");
+            assert_eq!(fs::read_to_string(root.join(".envrc")).unwrap(), "use words\n");
+            assert_eq!(fs::read_to_string(root.join("deep/AGENTS.md")).unwrap(), "words\n");
+            assert!(!root.join(".git/hooks/post-checkout").exists());
+            assert!(!root.join(".vscode/tasks.json").exists());
+        }
+    }
+}
