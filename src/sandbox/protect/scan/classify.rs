@@ -92,12 +92,10 @@ pub(super) fn classify_content(
         // A name may be both, such as `.npmrc`: then it is hidden and protected.
         let may_hide = matches!(sort, None | Some(Sort::Name(_) | Sort::Environment));
         let visible = (is_ordinary || folder.role == FolderRole::Held) && may_hide;
-        if visible && secret(above, &name, kind, &mut named) {
-            folder.secrets.push(child);
-            continue;
-        }
-        if known.contains(opened, Path::new(&name), inode) {
-            // A folder is still scanned for protected names, which its new name may give a meaning.
+        if visible && secret(above, is_root, &name, kind, &mut named)
+            || known.contains(opened, Path::new(&name), inode)
+        {
+            // A folder is still scanned for protected names: a command may have made it, or its name.
             folder.secrets.push(Arc::clone(&child));
         } else if matches!(kind, PlaceKind::File | PlaceKind::Folder) {
             inodes.push(inode);
@@ -304,9 +302,10 @@ fn role_below(
 }
 
 /// True if `name` is named like a secret in the folder `above`. False if the name of `above` is
-/// itself that of a secret, which covers its content, and for pipes, sockets and devices. Of names
-/// that are not UTF-8, the parts that are count. `named` is a scratch buffer.
-fn secret(above: &OsStr, name: &OsStr, kind: PlaceKind, named: &mut String) -> bool {
+/// itself that of a secret, which covers its content, unless it is a root (`is_root`), which is never
+/// covered; and for pipes, sockets and devices. Of names that are not UTF-8, the parts that are count.
+/// `named` is a scratch buffer.
+fn secret(above: &OsStr, is_root: bool, name: &OsStr, kind: PlaceKind, named: &mut String) -> bool {
     if kind == PlaceKind::Other {
         return false;
     }
@@ -316,6 +315,8 @@ fn secret(above: &OsStr, name: &OsStr, kind: PlaceKind, named: &mut String) -> b
     named.push('/');
     // A folder with the name of its parent would match its content twice.
     named.push_str(&name);
-    let below_secret = secrets::is_secret(&above);
-    !below_secret && secrets::is_secret(named)
+    // Below a root with the name of a secret folder, every path would count.
+    let own = if is_root && secrets::is_secret(&above) { &*name } else { named.as_str() };
+    let below_secret = !is_root && secrets::is_secret(&above);
+    !below_secret && secrets::is_secret(own)
 }

@@ -404,3 +404,43 @@ fn names_in_a_root_below_another_root_are_protected() {
         }
     }
 }
+
+/// A command gives a folder the name of a secret, which would cover its content.
+#[test]
+fn names_in_a_new_folder_with_the_name_of_a_secret_are_found() {
+    for name in [".aws", "sub/.ssh", "x.pem", ".env", ".AWS", ".docker/config.json"] {
+        let world = ProtectedWorkspace::new();
+        let findings = world.after(|root| {
+            write(root, &format!("{name}/.envrc"), "evil\n");
+            write(root, &format!("{name}/deep/.vscode/tasks.json"), "evil\n");
+        });
+        for path in [".envrc", "deep/.vscode/tasks.json"] {
+            assert!(!world.exists(&format!("{name}/{path}")), "{name} {path}: {findings:?}");
+        }
+        let findings = world.after(|root| {
+            repository(&root.join(name).join(".git"));
+            write(root, &format!("{name}/.git/config"), "[core]\n\tfsmonitor = evil\n");
+            write(root, &format!("{name}/.git/hooks/post-checkout"), "evil\n");
+        });
+        assert!(!world.read(&format!("{name}/.git/config")).contains("evil"), "{findings:?}");
+        assert!(!world.exists(&format!("{name}/.git/hooks/post-checkout")), "{findings:?}");
+    }
+}
+
+/// The workspace itself may have the name of a secret.
+#[test]
+fn secrets_in_a_root_with_the_name_of_a_secret_are_hidden() {
+    for name in ["dev.env", "my.key", ".kube", ".ssh", "plain"] {
+        let folder = tempfile::tempdir().unwrap();
+        let base = folder.path().canonicalize().unwrap();
+        let root = base.join(name);
+        for file in [".env", "id_rsa", "sub/tls.key", "src/main.rs", "README.md"] {
+            write(&root, file, "x\n");
+        }
+        let roots = std::slice::from_ref(&root);
+        let protection = Protection::new(roots, Vec::new(), None, Vec::new(), base.join("q"));
+        let hidden = Arc::new(protection.unwrap()).survey().hidden.clone();
+        let expected = [".env", "id_rsa", "sub/tls.key"].map(|file| root.join(file));
+        assert_eq!(hidden, expected, "{name}");
+    }
+}
