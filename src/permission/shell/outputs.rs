@@ -21,11 +21,12 @@ const ANYWHERE: Names = Names("cp mv install ln tee");
 const PATHS_MAX: usize = 256;
 
 /// Paths that `command` may replace, if it runs in `cwd` and the user's home folder is `home`. Paths
-/// that are known only at run time are left out. With too many paths, `/` is the only one.
+/// that are known only at run time are left out. With too many paths, and if a part moves its own
+/// working folder, so that `..` leads elsewhere afterwards, `/` is the only one.
 pub(crate) fn outputs(command: &str, cwd: &str, home: &str) -> Vec<CommandOutput> {
     let outline = reader::read(command);
     let list = ListEffects::of(&outline, cwd, home);
-    if list.paths.len() > PATHS_MAX {
+    if list.paths.len() > PATHS_MAX || list.moves_own_folder {
         let path = "/".to_owned();
         let (pattern, unless_folders) = (None, Vec::new());
         return vec![CommandOutput { path, pattern, unless_folders, earlier: None }];
@@ -120,12 +121,15 @@ struct ListEffects<'a> {
     names: Vec<NewName>,
     /// Folders that the list created.
     made: BTreeSet<String>,
+    /// True if a part moves the folder in which it runs, or one above it.
+    moves_own_folder: bool,
 }
 
 impl<'a> ListEffects<'a> {
     fn of(outline: &Outline, cwd: &str, home: &'a str) -> ListEffects<'a> {
         let (paths, names) = (Vec::new(), Vec::new());
-        let mut list = ListEffects { home, paths, names, made: BTreeSet::new() };
+        let (made, moves_own_folder) = (BTreeSet::new(), false);
+        let mut list = ListEffects { home, paths, names, made, moves_own_folder };
         let is_in_order = |event: &ShellEvent| {
             !matches!(event, ShellEvent::Pipe | ShellEvent::Background)
                 && !matches!(event, ShellEvent::Open(Scope::Control | Scope::Function(_)))
@@ -225,6 +229,8 @@ impl<'a> ListEffects<'a> {
             if let Some(from) = self.resolved(source, base)
                 && transfer.kind != TransferKind::Copy
             {
+                self.moves_own_folder |= transfer.kind == TransferKind::Move
+                    && folder.is_some_and(|folder| below(folder, &from).is_some());
                 names.extend(inside.map(|inside| (from.clone(), inside, None)));
                 if transfer.sources.len() == 1 && !self.made.contains(&to) {
                     names.push((from, to.clone(), Some(to.clone())));

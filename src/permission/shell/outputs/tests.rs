@@ -29,6 +29,9 @@ fn names_what_is_replaced() {
         ("echo a | tee -a b", ""),
         ("cp --target-directory=d a", "/w/d /w/d/a"),
         ("touch a && mkdir b", ""),
+        ("cd d1/sub && mv ../sub ../../src && cp z ../x.rs", "/"),
+        ("cd d && mv ../../w/d ../e; echo a > ../f", "/"),
+        ("cd d && (mv ../d ../e)", "/"),
         ("ls -la", ""),
     ] {
         let found: Vec<String> = found(command).into_iter().map(|output| output.path).collect();
