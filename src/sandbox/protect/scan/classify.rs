@@ -89,8 +89,10 @@ pub(super) fn classify_content(
             let text = place::link_target(opened, Path::new(&name)).unwrap_or_default();
             folder.links.push((Arc::clone(&child), text.into()));
         }
-        // A name may be both, such as `.npmrc`: then it is hidden and protected.
-        let may_hide = matches!(sort, None | Some(Sort::Name(_) | Sort::Environment));
+        // A name may be both, such as `.npmrc`: then it is hidden and protected. So may a file in a
+        // folder of the user that a command has made look like a repository.
+        let may_hide =
+            matches!(sort, None | Some(Sort::Name(_) | Sort::Environment | Sort::Foreign));
         let visible = (is_ordinary || folder.role == FolderRole::Held) && may_hide;
         if visible && secret(above, is_root, &name, kind, &mut named)
             || known.contains(opened, Path::new(&name), inode)

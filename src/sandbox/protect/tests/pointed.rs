@@ -444,3 +444,16 @@ fn secrets_in_a_root_with_the_name_of_a_secret_are_hidden() {
         assert_eq!(hidden, expected, "{name}");
     }
 }
+
+#[test]
+fn secrets_in_a_folder_that_looks_like_a_repository_are_hidden() {
+    let world = ProtectedWorkspace::with(|root| {
+        write(root, "app/prod.key", "x\n");
+        write(root, "app/.env", "x\n");
+        repository(&root.join("app"));
+    });
+    let survey = world.protection.survey();
+    for file in ["app/prod.key", "app/.env"] {
+        assert!(survey.hidden.contains(&world.root.join(file)), "{:?}", survey.hidden);
+    }
+}
