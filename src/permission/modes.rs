@@ -250,7 +250,11 @@ fn destruction(case: &JudgedAction<'_>, hazards: &[Hazards]) -> Option<String> {
         Operation::Execute { replaces, .. } => replaces.first(),
         _ => None,
     });
-    let replaced = || Some(format!("it would replace {}", printable(replaced?)));
+    let replaced = || match replaced?.as_str() {
+        // The path of a command whose destinations are too many, or not told by its words.
+        "/" => Some("it may replace files that its words do not name".to_owned()),
+        path => Some(format!("it would replace {}", printable(path))),
+    };
     let doubtful = || {
         let is_doubtful = case.scripts.iter().any(|script| script.doubtful);
         is_doubtful.then(|| "it can be read in more than one way".to_owned())

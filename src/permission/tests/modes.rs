@@ -209,15 +209,23 @@ fn moves_out_of_the_workspace_are_asked_about() {
 #[test]
 fn replaced_files_are_asked_about() {
     let policy = policy(&[]);
-    let mut action = action("bash cp a b");
-    let Some(Operation::Execute { replaces, .. }) = action.operations.first_mut() else { panic!() };
-    replaces.push("/w/b".to_owned());
     let tool = annotations("bash");
-    for (mode, asks) in [(PermissionMode::Edits, true), (PermissionMode::Auto, true)] {
-        let situation =
-            Situation { mode, tool: &tool, ..situation("build", &[], AnswerSource::Human) };
-        let Verdict::Ask(question) = policy.judge(&action, &situation) else { panic!("{mode}") };
-        assert!(asks && question.reason.contains("it would replace /w/b"), "{}", question.reason);
+    for (path, expected) in
+        [("/w/b", "it would replace /w/b"), ("/", "files that its words do not name")]
+    {
+        let mut action = action("bash cp a b");
+        let Some(Operation::Execute { replaces, .. }) = action.operations.first_mut() else {
+            panic!()
+        };
+        replaces.push(path.to_owned());
+        for mode in [PermissionMode::Edits, PermissionMode::Auto] {
+            let situation =
+                Situation { mode, tool: &tool, ..situation("build", &[], AnswerSource::Human) };
+            let Verdict::Ask(question) = policy.judge(&action, &situation) else {
+                panic!("{mode}")
+            };
+            assert!(question.reason.contains(expected), "{}", question.reason);
+        }
     }
 }
 
