@@ -293,7 +293,12 @@ fn collect(
             format!("-> {}", fs::read_link(&path).unwrap().display())
         } else if kind.is_file() {
             let mut bytes = Vec::new();
-            fs::File::open(&path).unwrap().read_to_end(&mut bytes).unwrap();
+            let mut file = match fs::File::open(&path) {
+                // git may still finish the pack of a checkpoint.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                opened => opened.unwrap(),
+            };
+            file.read_to_end(&mut bytes).unwrap();
             String::from_utf8_lossy(&bytes).into_owned()
         } else {
             String::new()

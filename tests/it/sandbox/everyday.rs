@@ -152,7 +152,17 @@ async fn unhidable_secrets_are_known_before_running() {
     let exposed = world.sandbox(Backend::Landlock).exposed_secrets(&scratch).unwrap();
     let names: Vec<_> =
         exposed.iter().map(|path| path.strip_prefix(world.workspace()).unwrap()).collect();
-    let wanted = [".env", ".env.local", "certs/server.key", "deep/er/.env.production"];
+    let wanted = [
+        ".env",
+        ".env.local",
+        ".vscode/tls.key",
+        "certs/server.key",
+        "d1/.devcontainer/tls.key",
+        "d1/tls.key",
+        "deep/er/.env.production",
+        "linked/cloud",
+        "linked/registry/config.json",
+    ];
     assert_eq!(names, wanted.map(std::path::Path::new));
     let hidden = world.sandbox(Backend::Namespaces).exposed_secrets(&scratch).unwrap();
     assert!(hidden.is_empty());
