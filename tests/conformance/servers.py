@@ -205,7 +205,7 @@ AIMOCK_ROWS = [
     Row("no tools", exit=1, code="PRV004", stderr="does not support tools.*(template|tools)"),
     # aimock gives no reason in Responses.
     Row("withheld", ("chat", "messages"), exit=1, code="PRV005", stderr="rephrase"),
-    Row("an empty reply", stderr="reply of the model is empty"),
+    Row("an empty reply", exit=5, code="PRV001", stderr="sent only empty replies"),
     Row("garbage", exit=5, code="PRV001", stderr="check `type` \\(the protocol\\)"),
     Row("a drop", exit=5, code="PRV001", stderr="500"),
     Row("a disconnect", exit=5, code="PRV001", stderr="closed the connection without an answer"),
