@@ -44,7 +44,6 @@ error_codes! {
     AgentDefinitionInvalid = "AGN003", "3", "A field of an agent definition is invalid.", "correct the named field";
     AgentNameTaken = "AGN004", "3", "Another agent already has this name.", "give the agent another name";
     AgentToolUnknown = "AGN005", "3", "An agent definition names a tool that does not exist.", "use a name of `posse tools`";
-    ConfigPathMissing = "CFG042", "-", "A configured file or folder does not exist.", "create it, or correct the path";
     AgentProfileUnknown = "AGN006", "3", "An agent definition names an unknown provider profile.", "add the profile to `providers`, or leave it out";
     AgentProviderField = "AGN007", "3", "An agent definition contains a setting of a provider.", "put the setting into `providers` and name the profile";
     AgentNotPrimary = "AGN008", "3", "The agent works for other agents only, or is disabled as a main agent.", "choose another agent";
@@ -94,6 +93,7 @@ error_codes! {
     StoreUnwritable = "CFG035", "8", "Grants or trust cannot be saved.", "check the folder and the disk space";
     RoleInvalid = "CFG040", "3", "A role names a provider or model that does not exist.", "correct `roles`";
     SettingNameUnknown = "CFG041", "3", "A setting is for a tool that does not exist, or that it does not apply to.", "use a name of `posse tools`";
+    ConfigPathMissing = "CFG042", "-", "A configured file or folder does not exist.", "create it, or correct the path";
     CheckpointsUnavailable = "CKP001", "1", "Checkpoints are not available.", "install git";
     CheckpointNotFound = "CKP002", "2", "There is no such checkpoint for these folders.", "choose one of `posse checkpoints list`";
     CheckpointStore = "CKP003", "1", "The checkpoints cannot be read or written.", "check the disk space and the folder that is named";
