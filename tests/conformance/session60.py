@@ -18,12 +18,13 @@ import http.server
 import json
 import os
 import pathlib
-import queue
 import re
 import subprocess
 import sys
 import tempfile
 import threading
+
+import driving
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -117,7 +118,7 @@ class Model(http.server.BaseHTTPRequestHandler):
 
 def drive(options, folder):
     """Makes the run. Returns its events, what went wrong, and the model."""
-    work, wrong, events = folder / "work", [], []
+    work = folder / "work"
     work.mkdir()
     text = "".join(f"line {at} of the data, which is neither short nor interesting\n"
                    for at in range(5_000))
@@ -139,30 +140,8 @@ def drive(options, folder):
            "POSSE_HOME": str(folder / "posse")}
     command = [str(options.posse), "run", "--permission-mode", "auto", "--input-format",
                "stream-json", "--output-format", "stream-json"]
-    process = subprocess.Popen(command, cwd=work, env=env, stdin=subprocess.PIPE,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    lines, errors = queue.Queue(), []
-    threading.Thread(target=lambda: [lines.put(line) for line in process.stdout]
-                     + [lines.put(None)], daemon=True).start()
-    threading.Thread(target=lambda: errors.extend(process.stderr), daemon=True).start()
-
-    def send(**message):
-        process.stdin.write(json.dumps(message) + "\n")
-        process.stdin.flush()
-
-    send(type="message", content="Rename the lines, build, and say what you did.")
-    try:
-        while (line := lines.get(timeout=options.build + 120)) is not None:
-            event = json.loads(line)
-            events.append(event)
-            if event["type"] == "permission.requested":
-                send(type="permission.answer", requestId=event["requestId"], decision="allow")
-            if event["type"] in ("agent.invocation.completed", "agent.invocation.failed"):
-                process.stdin.close()
-    except queue.Empty:
-        process.kill()
-        wrong.append("no event for too long")
-    code = process.wait(60)
+    prompt = "Rename the lines, build, and say what you did."
+    events, wrong, code, errors = driving.converse(command, work, env, prompt, options.build + 120)
     model.shutdown()
     if code != 0:
         wrong.append(f"exit code {code}: {''.join(errors)[-1000:]}")

@@ -18,13 +18,13 @@ import http.server
 import json
 import os
 import pathlib
-import queue
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 
+import driving
 import environments
 from environments import ROOT
 from servers import Server, free_port
@@ -174,36 +174,10 @@ def drive(posse, mode, folder, address):
     (folder / "home").mkdir()
     command = [str(posse), "run", "--permission-mode", mode, "--input-format", "stream-json",
                "--output-format", "stream-json"]
-    process = subprocess.Popen(command, cwd=work, env=env, stdin=subprocess.PIPE,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    lines = queue.Queue()
-    errors = []
-    threading.Thread(target=lambda: [lines.put(line) for line in process.stdout]
-                     + [lines.put(None)], daemon=True).start()
-    threading.Thread(target=lambda: errors.extend(process.stderr), daemon=True).start()
-
-    def send(**message):
-        process.stdin.write(json.dumps(message) + "\n")
-        process.stdin.flush()
-
-    send(type="message", content="Add tax to the cart, with tests, and commit it.")
-    questions, wrong, log = [], [], []
-    try:
-        while (line := lines.get(timeout=120)) is not None:
-            event = json.loads(line)
-            kind = event["type"]
-            if kind == "tool.proposed" or kind == "tool.started":
-                log.append((kind, event))
-            if kind == "permission.requested":
-                questions.append(f"{event['summary']}: {event['reason']}")
-                send(type="permission.answer", requestId=event["requestId"], decision="allow")
-            if kind.startswith("agent.invocation.") and kind.rsplit(".", 1)[1] in (
-                    "completed", "failed", "cancelled"):
-                process.stdin.close()
-    except queue.Empty:
-        process.kill()
-        wrong.append("it took longer than two minutes for one event")
-    code = process.wait(30)
+    prompt = "Add tax to the cart, with tests, and commit it."
+    events, wrong, code, errors = driving.converse(command, work, env, prompt, 120)
+    questions = [f"{event['summary']}: {event['reason']}" for event in events
+                 if event["type"] == "permission.requested"]
     model.shutdown()
     if code not in (0, 4):
         wrong.append(f"exit code {code}: {''.join(errors)[-500:]}")

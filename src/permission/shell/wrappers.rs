@@ -140,7 +140,7 @@ const ARCHITECTURES: Names = Names(
 );
 
 /// Options whose value can only follow `=`.
-const OPTIONAL_VALUES: Names = Names("--max-lines --replace --eof --wait --color");
+const OPTIONAL_VALUES: Names = Names("--max-lines --replace --eof");
 
 /// Options of wrappers that change the working folder: program, short and long form.
 const FOLDERS: [(&str, &str, &str); 7] = [
