@@ -2,6 +2,7 @@
 //! number of operands before that command.
 
 use crate::shell::Names;
+use crate::shell::arguments::{Arguments, ValuedOptions};
 
 /// A program that runs the command in its arguments, such as `nice`.
 #[derive(Debug)]
@@ -142,35 +143,23 @@ const ARCHITECTURES: Names = Names(
 /// Options whose value can only follow `=`.
 const OPTIONAL_VALUES: Names = Names("--max-lines --replace --eof");
 
-/// Options of wrappers that change the working folder: program, short and long form.
-const FOLDERS: [(&str, &str, &str); 7] = [
-    ("env", "-C", "--chdir"),
-    ("nsenter", "-w", "--wd"),
-    ("proot", "-w", "--pwd"),
-    ("run0", "-D", "--chdir"),
-    ("sudo", "-D", "--chdir"),
-    ("systemd-run", "-d", "--working-directory"),
-    ("unshare", "-w", "--wd"),
+/// Options of wrappers that change the working folder: program, letter and long form.
+const FOLDERS: [(&str, &str, &[&str]); 7] = [
+    ("env", "C", &["--chdir"]),
+    ("nsenter", "w", &["--wd"]),
+    ("proot", "w", &["--pwd"]),
+    ("run0", "D", &["--chdir"]),
+    ("sudo", "D", &["--chdir"]),
+    ("systemd-run", "d", &["--working-directory"]),
+    ("unshare", "w", &["--wd"]),
 ];
 
 /// Folder to which the wrapper `name` with the options `words` changes before it runs its program.
 pub(crate) fn folder_of<'w>(name: &str, words: &[&'w str]) -> Option<&'w str> {
-    let (_, short, long) = FOLDERS.iter().find(|(program, ..)| *program == name)?;
-    let mut words = words.iter().copied();
-    while let Some(word) = words.next() {
-        if word == *short || word == *long {
-            return words.next();
-        }
-        if let Some((name, folder)) = word.split_once('=')
-            && name == *long
-        {
-            return Some(folder);
-        }
-        if let Some(folder) = word.strip_prefix(short).filter(|_| !word.starts_with("--")) {
-            return Some(folder);
-        }
-    }
-    None
+    let (_, letters, long) = FOLDERS.iter().find(|(program, ..)| *program == name)?;
+    let valued = ValuedOptions { letters, long, ..ValuedOptions::default() };
+    let arguments = Arguments::read(words.iter().copied(), valued);
+    arguments.value(letters.chars().next(), long[0])
 }
 
 /// Returns the wrapper called `name`. `None` if the program is not a wrapper.
