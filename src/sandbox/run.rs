@@ -135,7 +135,7 @@ impl Sandbox {
         options: RunOptions<'_>,
         mut watch: impl FnMut(Update) + Send,
     ) -> Result<ProcessOutcome, RunError> {
-        let RunOptions { besides, late, listeners, trial } = options;
+        let RunOptions { besides, late, listeners, mut trial } = options;
         let is_trial = trial.is_some();
         // Dropped last, when it is no longer used.
         let projects = self.surroundings.projects.as_ref();
@@ -146,7 +146,7 @@ impl Sandbox {
             .then(|| temporary.space(&self.helper).map(|_| Arc::clone(&temporary)))
             .flatten();
         let mut plan = self.plan(&spawn.confinement, directory.as_fd(), temporary.folder())?;
-        if let Some(trial) = trial {
+        if let Some(trial) = &mut trial {
             trial.cover(&mut plan)?;
         }
         let space = space.filter(|_| plan.backend == Backend::Namespaces);
@@ -164,6 +164,9 @@ impl Sandbox {
         if let Some(guard) = &mut guard {
             guard.late.clone_from(&late);
             guard.is_of_trial = is_trial;
+        }
+        if let Some(trial) = trial {
+            trial.mark_begin().await.map_err(start_error)?;
         }
         let tracked_secrets = guard.as_mut().map(Guard::take_tracked).unwrap_or_default();
         let shape = HelperShape::of(&plan);

@@ -16,6 +16,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
 use nix::libc;
@@ -35,6 +36,12 @@ pub use obstacles::obstacle;
 
 /// Name of the folder with the layers, in the folder of a trial.
 const LAYERS: &str = "layers";
+
+/// Name of the file in that folder that shows the clock of the file system.
+const MARKER: &str = "begun";
+
+/// Longest wait for the next tick of that clock: ticks are at most 10 ms apart.
+const TICK_MS_MAX: u32 = 20;
 
 /// A command that was run in a trial, and its changes. Dropping it drops the changes, which blocks
 /// while files are removed.
@@ -134,9 +141,24 @@ impl Trial {
             confinement: spawn.confinement.clone(),
             scratch: spawn.scratch.clone(),
         };
-        let marker = File::create_new(trial.folder.join("begun"))?.metadata()?;
-        trial.begun = (marker.ctime(), marker.ctime_nsec());
+        trial.begun = changed(&File::create_new(trial.folder.join(MARKER))?)?;
         Ok(trial)
+    }
+
+    /// Notes the time at which the command begins. Waits a few milliseconds if files that were
+    /// written before the trial could have the same time.
+    pub(crate) async fn mark_begin(&mut self) -> io::Result<()> {
+        let marker = File::open(self.folder.join(MARKER))?;
+        let created = self.begun;
+        for _ in 0..TICK_MS_MAX {
+            marker.set_permissions(Permissions::from_mode(0o600))?;
+            self.begun = changed(&marker)?;
+            if self.begun > created {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        Ok(())
     }
 
     /// Replaces the writable roots of `plan` by overlays, whose layers are created. Fails if a root
@@ -192,6 +214,12 @@ impl Drop for Trial {
         // Not empty if it contains the temporary folder of the command.
         self.folder.parent().map(fs::remove_dir);
     }
+}
+
+/// Time of the last change of `file`: seconds and nanoseconds.
+fn changed(file: &File) -> io::Result<(i64, i64)> {
+    let found = file.metadata()?;
+    Ok((found.ctime(), found.ctime_nsec()))
 }
 
 fn lock(folder: &Path) -> Option<Flock<File>> {

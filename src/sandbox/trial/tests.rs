@@ -295,6 +295,24 @@ fn special_files_and_files_with_several_names_do_not_leave_the_trial() {
     assert_eq!(layers.names(), ["one"]);
 }
 
+#[tokio::test]
+async fn files_written_just_before_a_trial_are_not_changed_meanwhile() {
+    for _ in 0..20 {
+        let layers = Layers::new(&[]);
+        let mut trial = layers.trial();
+        fs::create_dir(&trial.folder).unwrap();
+        layers.put("work", "file");
+        let created = File::create_new(trial.folder.join(MARKER)).unwrap();
+        trial.begun = changed(&created).unwrap();
+        trial.mark_begin().await.unwrap();
+        let file = File::open(layers.path("work/file")).unwrap();
+        assert!(changed(&file).unwrap() < trial.begun);
+        layers.put("work", "later");
+        let later = File::open(layers.path("work/later")).unwrap();
+        assert!(changed(&later).unwrap() >= trial.begun);
+    }
+}
+
 #[test]
 fn changes_of_others_in_the_workspace_stay() {
     let layers = Layers::new(&["edited", "removed", "tree/a", "mode", "d/f", "deleted"]);
