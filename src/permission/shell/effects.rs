@@ -399,6 +399,34 @@ mod tests {
     }
 
     #[test]
+    fn destruction_is_recognised_behind_runners() {
+        for command in [
+            "poetry run rm -rf src",
+            "poetry -C sub run rm -rf src",
+            "uv run --frozen rm -rf src",
+            "uv run --unknown value rm -rf src",
+            "uv run --with x -- rm -rf src",
+            "uvx rm -rf src",
+            "conda run -n env rm -rf src",
+            "bundle exec rm -rf src",
+            "npm exec -- rm -rf src",
+            "npm exec -c 'rm -rf src'",
+            "npm x -p rimraf rm -rf src",
+            "pnpm --filter a exec rm -rf src",
+            "yarn dlx rm a",
+            "ls | entr -r rm -rf src",
+            "ls | entr -s 'rm -rf src'",
+            "hyperfine 'rm -rf src'",
+            "hyperfine -w 3 true 'rm -rf src'",
+            "hyperfine --prepare 'rm -rf src' true",
+            "hyperfine --prepare='rm -rf src' true",
+            "nice poetry run rm a",
+        ] {
+            assert!(found(command).destroys.is_some(), "{command}: {:?}", found(command));
+        }
+    }
+
+    #[test]
     fn network_is_recognised() {
         for command in [
             "curl https://x.example",
@@ -479,6 +507,10 @@ mod tests {
             "npm test",
             "npm run build",
             "cargo build",
+            "poetry run pytest",
+            "npm run rm",
+            "bundle exec rspec",
+            "hyperfine -N 'cargo build'",
             "cargo test --workspace",
             "node test.js",
             "node -e 'console.log(1)'",

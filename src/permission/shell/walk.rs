@@ -7,6 +7,7 @@
 mod coarse;
 mod fed;
 mod hidden;
+mod runners;
 mod taint;
 mod written;
 

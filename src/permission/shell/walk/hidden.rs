@@ -12,6 +12,9 @@ impl Walker {
     /// Walks through scripts and commands in the arguments of a program, and returns its effects.
     pub(super) fn hidden(&mut self, call: &Call<'_>, run: &mut Run) -> Effects {
         let Call { name, rest, words, at, input } = *call;
+        if let Some(effects) = self.runner(call, run) {
+            return effects;
+        }
         match name {
             name if SHELLS.has(name) => return self.shell(rest, input),
             name if is_interpreter(name) => return self.interpreter(rest, input),
@@ -62,7 +65,7 @@ impl Walker {
     }
 
     /// Walks through shell text whose `cd` does not affect the commands after it.
-    fn nested_apart(&mut self, text: &str, input: CommandInput) -> Effects {
+    pub(super) fn nested_apart(&mut self, text: &str, input: CommandInput) -> Effects {
         self.scoped(|walker| walker.nested(text, input))
     }
 
@@ -80,7 +83,7 @@ impl Walker {
     }
 
     /// Walks through an argument that is shell text as a whole, such as that of `sh -c`.
-    fn texts(&mut self, argument: Option<&Arg>, input: &CommandInput) -> Effects {
+    pub(super) fn texts(&mut self, argument: Option<&Arg>, input: &CommandInput) -> Effects {
         let Some(argument) = argument else { return Effects::default() };
         self.runs_unknown(argument.taint);
         self.findings.unsure |= argument.text.contains(UNKNOWN);
@@ -266,7 +269,13 @@ impl Walker {
 
     /// Walks through `inner`, a command within the words of another one, and adds its programs to
     /// `run`. `at` is the index of its first word there.
-    fn part(&mut self, inner: &[Arg], run: &mut Run, at: usize, input: &CommandInput) -> Effects {
+    pub(super) fn part(
+        &mut self,
+        inner: &[Arg],
+        run: &mut Run,
+        at: usize,
+        input: &CommandInput,
+    ) -> Effects {
         if self.depth >= super::DEPTH_MAX {
             let text: Vec<String> = inner.iter().map(|argument| text_of(&argument.text)).collect();
             self.scan_text(&text.join(" "));
