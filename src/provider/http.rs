@@ -259,6 +259,10 @@ fn headers(profile: &ProviderProfile, url: &Url) -> Result<HeaderMap, Failure> {
         Auth::Bearer => (AUTHORIZATION, "Bearer "),
         Auth::Header(name) => (header_name(profile, &name)?, ""),
     };
+    // A header that the configuration names is meant, even if there is a key as well.
+    if headers.contains_key(&name) {
+        return Ok(headers);
+    }
     let Some(key) = &profile.api_key else {
         return Err(Failure::new(
             ErrorCode::ProviderWithoutKey,

@@ -247,7 +247,7 @@ pub(crate) static KEYS: &[ConfigKey] = &[
     key("providers.*.fallback", TextList, D::None, Trusted,
         "Fallback profiles that are used while this one is unavailable, in order."),
     key("providers.*.headers", TextMap, D::None, OwnProvider,
-        "Additional headers of each request."),
+        "Additional headers of each request. A header for a key, such as Authorization, replaces the one made from apiKey."),
     key("providers.*.maxTokens", Whole(1, 10_000_000), D::None, Trusted,
         "Maximum tokens of one reply."),
     key("providers.*.model", Text, D::None, Trusted,

@@ -97,6 +97,11 @@ fn keys_of_headers_are_sent() {
         (json!({"apiKey": "key-in-the-file-1"}), None, "authorization: bearer key-in-the-file-1"),
         (json!({"apiKeyEnv": "A_KEY"}), Some("key-of-a-variable"), "bearer key-of-a-variable"),
         (json!({"apiKey": "key-in-the-file-1", "auth": "x-own"}), None, "x-own: key-in-the-file-1"),
+        (
+            json!({"apiKey": "key-in-the-file-1", "headers": {"Authorization": "Token own"}}),
+            None,
+            "authorization: token own",
+        ),
     ];
     for (profile, variable, line) in rows {
         let head = head_of(profile.clone(), variable);
