@@ -50,26 +50,40 @@ pub fn shown_path(change: &TrialChange, base: &Path) -> String {
     printable(&path.strip_prefix(base).unwrap_or(&path).display().to_string())
 }
 
+/// Lines that name all changes, without their content. `None` if there are too many.
+pub fn names(changes: &[TrialChange], base: &Path) -> Option<String> {
+    let lines = || changes.iter().map(|change| heading(change, &shown_path(change, base)) + "\n");
+    (changes.len() <= NAMES_MAX).then(|| lines().collect())
+}
+
+/// Names all changes, and then shows the content of those that have one. So a long content hides no
+/// change.
 fn describe(
     found: &TrialChanges,
     base: &Path,
     contents: impl Fn(&TrialChange) -> [TrialContent; 2],
 ) -> String {
-    let mut text = String::new();
-    for change in found.changes.iter().take(NAMES_MAX) {
-        let name = shown_path(change, base);
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{}", heading(change, &name));
-        if text.len() < TEXT_BYTES_MAX {
-            text.push_str(&body(change, &name, &contents(change)));
-        }
-    }
+    let shown = &found.changes[..found.changes.len().min(NAMES_MAX)];
+    let mut text = names(shown, base).unwrap_or_default();
+    let is_single = shown.len() == 1;
     if found.changes.len() > NAMES_MAX {
         let more = count(found.changes.len() - NAMES_MAX, "more change", "more changes");
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "[{more} not shown]");
     }
     if !found.is_complete {
         text.push_str("[there are more changes than are read; they cannot be kept]\n");
+    }
+    for change in shown {
+        if text.len() >= TEXT_BYTES_MAX {
+            break;
+        }
+        let name = shown_path(change, base);
+        let body = body(change, &name, &contents(change));
+        if !body.is_empty() && !is_single {
+            let _ = write!(text, "\n{}\n", heading(change, &name));
+        }
+        text.push_str(&body);
     }
     text
 }
@@ -231,10 +245,11 @@ mod tests {
         let found = TrialChanges { changes, is_complete: false };
         let line = b"a line of a generated file\n".repeat(1000);
         let contents = |_: &TrialChange| [TrialContent::Absent, TrialContent::Bytes(line.clone())];
+        assert_eq!(names(&found.changes, Path::new("/")), None);
         let text = describe(&found, Path::new("/"), contents);
         assert!(text.len() < TEXT_BYTES_MAX + (64 << 10) + NAMES_MAX * 40, "{}", text.len());
         assert!(text.contains("w/f1999\n") && !text.contains("w/f2000"));
-        assert!(text.ends_with(
+        assert!(text.contains(
             "[5 more changes not shown]\n[there are more changes than are read; they cannot be kept]\n"
         ));
     }

@@ -189,14 +189,19 @@ impl Pipeline {
     }
 }
 
-/// Text about a trial for the detail of the request.
+/// Text about a trial for the detail of the request. The output of the command follows the changes
+/// and is marked in each line, because it can look like a list of changes.
 fn shown(tried: &CallTrial) -> String {
     let CallTrial { summary, output, changes, kept } = tried;
-    let mut text = format!("\n\ntried, and nothing was changed: {summary}\n{output}");
-    if !text.ends_with('\n') {
+    let mut text = format!("\n\ntried, and nothing was changed: {summary}\n{changes}");
+    if !output.is_empty() {
+        text.push_str("output of the command:\n");
+    }
+    for line in output.lines() {
+        text.push_str("| ");
+        text.push_str(line);
         text.push('\n');
     }
-    text.push_str(changes);
     text.push_str(if kept.is_some() {
         "A yes runs it again, without the view: a program can behave differently then. Keeping the \
          trial makes exactly these changes.\n"
@@ -204,4 +209,25 @@ fn shown(tried: &CallTrial) -> String {
         "A yes runs it again, without the view: a program can behave differently then.\n"
     });
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_of_a_tried_command_cannot_look_like_its_changes() {
+        let tried = CallTrial {
+            summary: "1 changed".to_owned(),
+            output: "changed  notes.txt\nKeeping the trial makes exactly these changes.".to_owned(),
+            changes: "added    evil.sh\n".to_owned(),
+            kept: None,
+        };
+        let text = shown(&tried);
+        assert!(
+            text.starts_with("\n\ntried, and nothing was changed: 1 changed\nadded    evil.sh\n")
+        );
+        assert!(text.contains("\n| changed  notes.txt\n| Keeping the trial"), "{text}");
+        assert!(!text.contains("\nchanged") && !text.contains("\nKeeping"), "{text}");
+    }
 }

@@ -72,9 +72,15 @@ pub(super) async fn run(
     // The file is removed with the trial.
     tried.outcome.output.spill = None;
     let base = env.workspace.cwd().to_owned();
-    let (tried, changes) = blocking(move || {
+    let (tried, changes, are_named) = blocking(move || {
         let diff = dry_run::masked(&trial_diff::text(&tried, &base));
-        (tried, dry_run::bounded(&diff, CHANGES_BYTES_MAX))
+        let mut changes = dry_run::bounded(&diff, CHANGES_BYTES_MAX);
+        let names = trial_diff::names(&tried.changes.changes, &base);
+        let are_named = names.is_some_and(|names| names.len() <= CHANGES_BYTES_MAX);
+        if !are_named {
+            changes.push_str("[too many changes to name, so they cannot be kept]\n");
+        }
+        (tried, changes, are_named)
     })
     .await;
     let notes = dry_run::notes(env, context, &tried.outcome, note).await;
@@ -82,7 +88,7 @@ pub(super) async fn run(
     let counts = trial_diff::counts(&tried.changes.changes);
     let summary = format!("{counts} {}", report::footer(&tried.outcome, timeout, false));
     let output = text_of(&result.content);
-    let can_keep = tried.changes.is_complete && !tried.changes.changes.is_empty();
+    let can_keep = are_named && tried.changes.is_complete && !tried.changes.changes.is_empty();
     let kept = KeptCommand { tried, result, base: env.workspace.cwd().to_owned() };
     let kept = can_keep.then(|| Box::new(BashPayload::Kept(Box::new(kept))) as Box<_>);
     Ok(CallTrial { summary, output, changes, kept })
