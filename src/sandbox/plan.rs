@@ -60,8 +60,8 @@ pub(crate) struct Plan {
     pub(crate) backend: Backend,
     /// Writable roots: absolute and resolved, including the command's temporary folder.
     pub(crate) writable: Vec<PathBuf>,
-    /// Session roots and working directory. They stay readable if a masked or hidden folder
-    /// contains them.
+    /// Session roots, and the working directory if it is in none of them. They stay readable if a
+    /// masked or hidden folder contains them.
     pub(crate) visible: Vec<PathBuf>,
     /// Folders that the command sees as private folders, empty except for writable and visible
     /// paths in them. Ignored on the reduced tier, where they stay readable.
@@ -123,6 +123,15 @@ pub(crate) struct Replacement {
 }
 
 impl Plan {
+    /// True if a command cannot see the folder `path`, because it is a hidden folder or in one.
+    pub(crate) fn hides(&self, path: &Path) -> bool {
+        let shown = || self.visible.iter().chain(&self.writable);
+        self.hidden
+            .iter()
+            .filter(|hidden| path.starts_with(hidden))
+            .any(|hidden| !shown().any(|root| path.starts_with(root) && root.starts_with(hidden)))
+    }
+
     /// Returns a plan without confinement.
     pub(crate) fn open() -> Plan {
         Plan { tier: SandboxTier::None, network: true, ..Plan::default() }

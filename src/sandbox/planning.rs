@@ -166,7 +166,10 @@ impl Sandbox {
         let Surroundings { roots, own, .. } = &self.surroundings;
         let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
         let directory = std::fs::read_link(link).ok();
-        let visible = roots.iter().chain(&directory).filter_map(|path| resolved(path)).collect();
+        let mut visible: Vec<PathBuf> = roots.iter().filter_map(|path| resolved(path)).collect();
+        // A secret folder in a root stays hidden, also if the command is to run in it.
+        let outside = directory.filter(|path| !visible.iter().any(|root| path.starts_with(root)));
+        visible.extend(outside.and_then(|path| resolved(&path)));
         let of = |places: &[ProfilePath]| -> Vec<PathBuf> {
             let is_full = backend.tier() == SandboxTier::Full;
             let places = places.iter().filter(|place| is_full || !place.full_tier_only);

@@ -1,7 +1,7 @@
 //! Execution of one command, from its start until all its processes have ended.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -64,6 +64,8 @@ const REPORT_BYTES_MAX: usize = 4 << 10;
 
 /// Maximum number of bytes of a helper's output in an error message.
 const SAID_BYTES_MAX: usize = 400;
+
+const HIDDEN_DIRECTORY: &str = "the working directory is hidden from commands, because it can contain secrets; choose another one";
 
 /// Folders of a command that is about to start.
 #[derive(Clone, Copy)]
@@ -161,6 +163,10 @@ impl Sandbox {
         };
         // Dropped after the process, which must have ended before the check.
         let mut guard = self.guard(&mut plan, place, besides).await?;
+        if plan.tier == SandboxTier::Full && is_hidden(&directory, &plan) {
+            guard.into_iter().for_each(Guard::take_back);
+            return Err(RunError::NotPrepared { reason: HIDDEN_DIRECTORY.to_owned() });
+        }
         if let Some(guard) = &mut guard {
             guard.late.clone_from(&late);
             guard.is_of_trial = is_trial;
@@ -727,6 +733,12 @@ fn available(length: io::Result<usize>) -> Option<usize> {
 
 fn start_error(source: io::Error) -> RunError {
     RunError::Start { source }
+}
+
+/// True if a command with this plan does not see `directory`.
+fn is_hidden(directory: &OwnedFd, plan: &Plan) -> bool {
+    let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
+    std::fs::read_link(link).is_ok_and(|path| plan.hides(&path))
 }
 
 /// Opens the working directory. Fails with [`RunError::NoDirectory`] if the path cannot be opened

@@ -347,3 +347,18 @@ fn globs_replace_nothing_unasked_in_auto() {
     assert_eq!(machine.read("fresh/local.json"), "config/local.json");
     machine.verify();
 }
+
+#[test]
+fn commands_do_not_see_a_secret_folder_as_their_working_directory() {
+    for (mode, command) in [("plan", "cat token.json"), ("ask", "ls"), ("auto", "cat token.json")] {
+        for workdir in [".aws/sso/cache", ".aws", "link"] {
+            let bash = calls(&[("bash", json!({"command": command, "workdir": workdir}))]);
+            let (machine, server) = machine_for(vec![bash, says("done")]);
+            machine.write(".aws/sso/cache/token.json", "the-secret-token\n");
+            std::os::unix::fs::symlink(".aws/sso/cache", machine.work("link")).unwrap();
+            machine.posse(&["run", "--permission-mode", mode, "look"]);
+            let results = server.tool_results();
+            assert!(!results[0].contains("token"), "{mode} {workdir}: {}", results[0]);
+        }
+    }
+}
