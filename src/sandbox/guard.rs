@@ -55,8 +55,8 @@ pub struct Exemptions {
 }
 
 /// Error text for a command that does not run because the survey is incomplete.
-const TOO_MUCH: &str = "the workspace has more folders than are scanned, so protected and secret files \
-     in the rest are not protected from the command; run it again, and the user is asked about it";
+const TOO_MUCH: &str = "the workspace has more folders than are scanned, or more repositories than can be protected, so protected and \
+     secret files in the rest are not protected from the command; run it again, and the user is asked about it";
 
 /// Receiver of findings that no outcome contains, because the command was cancelled or its end is
 /// an error. It is called on any thread, also after the future of the command was dropped, and must

@@ -314,6 +314,7 @@ impl Protection {
         };
         inner.running += 1;
         inner.were_several |= inner.running > 1;
+        let complete = complete && baseline.holds_git;
         inner.is_complete = complete;
         self.is_complete.store(complete, Ordering::Relaxed);
         inner.lifted.extend(lifted);

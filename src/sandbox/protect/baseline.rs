@@ -8,6 +8,7 @@ use std::time::SystemTime;
 
 use posse_base::protected;
 
+use crate::protect::git_files::Contents;
 use crate::protect::place::{Identity, Stat};
 use crate::protect::running_marks::Stamp;
 use crate::protect::sort::{ProtectedItem, Sort};
@@ -16,10 +17,15 @@ use crate::protect::tool_writes::{Log, Since};
 use crate::protect::watched::{FolderChange, Watched};
 use crate::protect::{GuardState, ProtectedPath, harmless, links, new_worktrees, pointed};
 
-/// Maximum number of protected names that are mounted read-only for a command. Further names are
-/// only checked afterwards. Other hard links of mounted files come in addition, and as many entries
-/// of folders that are split around exempt paths.
+/// Maximum number of protected names that are mounted read-only for a command, without those that
+/// git obeys. Further names are only checked afterwards. Other hard links of mounted files come in
+/// addition, and as many entries of folders that are split around exempt paths.
 pub(super) const MOUNTS_MAX: usize = 400;
+
+/// Maximum number of names that git obeys, such as `config` and `hooks`, that are mounted read-only
+/// for a command. Git of the user may read them while the command runs, so with more of them the
+/// scan counts as incomplete.
+pub(super) const GIT_MOUNTS_MAX: usize = 4_000;
 
 /// State of all protected names before a command.
 #[derive(Debug, Clone)]
@@ -34,6 +40,10 @@ pub(super) struct Baseline {
     pub(super) is_complete: bool,
     /// Folders that could not be read, with the index of the root, and their last change.
     pub(super) unreadable: HashMap<ProtectedPath, FolderChange>,
+    /// How much of each `.git` folder exists.
+    pub(super) contents: HashMap<ProtectedPath, Contents>,
+    /// True if mounts can hold everything that git obeys.
+    pub(super) holds_git: bool,
     /// Position in the log of tool writes at the time of the scan.
     pub(super) since: Since,
     /// Time after the scan. Everything that the scan found was created before it.
@@ -98,6 +108,8 @@ impl GuardState {
             pointed: Vec::new(),
             is_complete,
             unreadable,
+            contents: HashMap::new(),
+            holds_git: true,
             since: log.since(),
             time: SystemTime::now(),
         };
@@ -122,18 +134,8 @@ impl GuardState {
             baseline.pointed.extend(due.iter().cloned());
         }
         self.retain_left(&baseline);
-        let mut mounted: Vec<(&ProtectedPath, &mut BaselineItem)> =
-            baseline.items.iter_mut().filter(|(_, before)| before.is_mounted).collect();
-        // Names nearest to the root have priority, but commands can create any number of files whose
-        // content is judged.
-        mounted.sort_by_key(|((at, path), _)| {
-            let name = path.file_name().unwrap_or_default().as_bytes();
-            let is_judged = harmless::is_judged(&protected::fold(name));
-            (is_judged, path.components().count(), *at, Arc::clone(path))
-        });
-        for (_, before) in mounted.into_iter().skip(MOUNTS_MAX) {
-            before.is_mounted = false;
-        }
+        limit_mounts(&mut baseline);
+        baseline.contents = self.repository_contents(&baseline);
         let is_disturbed = self.note_doubtful(&mut baseline, others_since);
         let baseline = Arc::new(baseline);
         if !is_disturbed {
@@ -242,6 +244,30 @@ impl GuardState {
             }
         }
         (read_only, pinned.into_iter().collect())
+    }
+}
+
+/// Takes the mounts beyond the limits back: [`GIT_MOUNTS_MAX`] for what git obeys, and [`MOUNTS_MAX`] for other
+/// names.
+fn limit_mounts(baseline: &mut Baseline) {
+    let pointed: HashSet<ProtectedPath> =
+        baseline.pointed.iter().map(|(at, item)| (*at, Arc::clone(&item.path))).collect();
+    let mut mounted: Vec<(&ProtectedPath, &mut BaselineItem)> =
+        baseline.items.iter_mut().filter(|(_, before)| before.is_mounted).collect();
+    // Names nearest to the root have priority, but commands can create any number of files whose
+    // content is judged.
+    mounted.sort_by_key(|((at, path), _)| {
+        let name = path.file_name().unwrap_or_default().as_bytes();
+        let is_judged = harmless::is_judged(&protected::fold(name));
+        (is_judged, path.components().count(), *at, Arc::clone(path))
+    });
+    let mut left = [GIT_MOUNTS_MAX, MOUNTS_MAX];
+    for (key, before) in mounted {
+        let controls_git = !matches!(before.sort, Sort::Name(_)) || pointed.contains(key);
+        let left = &mut left[usize::from(!controls_git)];
+        before.is_mounted = *left > 0;
+        baseline.holds_git &= !controls_git || before.is_mounted;
+        *left = left.saturating_sub(1);
     }
 }
 

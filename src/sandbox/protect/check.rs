@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use posse_base::protected;
 
@@ -15,7 +16,7 @@ use crate::protect::git_files::has_head;
 use crate::protect::gitconfig;
 use crate::protect::harmless;
 use crate::protect::new_worktrees;
-use crate::protect::place::{Identity, Stat};
+use crate::protect::place::{Identity, PlaceKind, Stat};
 use crate::protect::scan::ScanBounds;
 use crate::protect::sort::{ProtectedItem, Sort};
 use crate::protect::state::State;
@@ -26,6 +27,9 @@ use crate::protect::{GuardState, ProtectedPath, ProtectionMethod};
 /// because processes may still be running. The first one is repeated with enlarged scan limits if
 /// its scan is incomplete and the one before the command was complete.
 const ROUNDS_MAX: usize = 8;
+
+/// Longest time by which the clock of a file system lags behind.
+const CLOCK_TICK: Duration = Duration::from_millis(20);
 
 /// Maximum number of times that a check moves repositories back and scans again. A moved repository
 /// may contain others, whose places are known only after the scan.
@@ -117,10 +121,10 @@ impl GuardState {
         for (at, item) in items {
             let key = (at, Arc::clone(&item.path));
             let before = baseline.items.get(&key);
-            let is_held = held == ProtectionMethod::ByMounts
-                && before.is_some_and(|before| {
-                    before.is_mounted && !before.state.as_ref().is_some_and(State::has_links)
-                });
+            let is_held = before.is_some_and(|before| {
+                self.is_held(&key, before, (baseline, held))
+                    && !before.state.as_ref().is_some_and(State::has_links)
+            });
             self.reader.reads_again = !is_held;
             let before = before.and_then(|before| before.state.as_ref());
             if !is_covered(now.get(&key), &item)
@@ -219,7 +223,7 @@ impl GuardState {
             let has_no_place = self.new_worktrees.was_left(current.identity)
                 && !self.is_in_new_worktree(key.0, &key.1);
             match same_place.or(carried).filter(|_| !has_no_place) {
-                Some(before) => self.changed(key, before, current, held),
+                Some(before) => self.changed(key, before, current, (baseline, held)),
                 None if self.was_out_of_sight(baseline, key) => {}
                 // It may have been an ordinary file of the user. Links add nothing: their targets
                 // are reported, too.
@@ -268,7 +272,7 @@ impl GuardState {
         key: &ProtectedPath,
         before: &BaselineItem,
         current: &BaselineItem,
-        held: ProtectionMethod,
+        during: (&Baseline, ProtectionMethod),
     ) {
         let (Some(old), Some(new)) = (&before.state, &current.state) else { return };
         if old.is_same(new) {
@@ -301,7 +305,7 @@ impl GuardState {
         }
         // Through another name it can be changed at any time, also under a mount.
         let is_linked = new.is_linked_since(old);
-        if !is_linked && self.may_change(key, before, (old, new), held) {
+        if !is_linked && self.may_change(key, before, (old, new), during) {
             return;
         }
         let path = self.path(key);
@@ -314,6 +318,35 @@ impl GuardState {
         self.restore(&folder, name, old, Some(new), &path);
     }
 
+    /// True if no command since `baseline` could write the file of `before` at `key`: each had it mounted
+    /// read-only. Of several commands, one may have moved a folder around it while another started,
+    /// which then had no mount there.
+    fn is_held(
+        &self,
+        key: &ProtectedPath,
+        before: &BaselineItem,
+        (baseline, held): (&Baseline, ProtectionMethod),
+    ) -> bool {
+        before.is_mounted
+            && held == ProtectionMethod::ByMounts
+            && !(self.were_several && self.may_have_moved(key, baseline.time))
+    }
+
+    /// True if a folder between the root and `key` may have been renamed or replaced since `time`.
+    fn may_have_moved(&self, key: &ProtectedPath, time: SystemTime) -> bool {
+        let time = time.checked_sub(CLOCK_TICK).unwrap_or(time);
+        let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let begin = (since.as_secs().cast_signed(), i64::from(since.subsec_nanos()));
+        let root = &self.roots[key.0].root;
+        let mut above = key.1.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty());
+        above.any(|path| {
+            let opened = root.open_parent(path);
+            let stat = opened.and_then(|(folder, name)| Stat::at(&folder, name));
+            // A folder that is renamed counts as changed itself.
+            stat.map_or(true, |stat| stat.kind != PlaceKind::Folder || stat.changed >= begin)
+        })
+    }
+
     /// True if the change of the protected name from the state `old` to `new` is harmless, or another
     /// program made it.
     fn may_change(
@@ -321,7 +354,7 @@ impl GuardState {
         key: &ProtectedPath,
         before: &BaselineItem,
         (old, new): (&State, &State),
-        held: ProtectionMethod,
+        during: (&Baseline, ProtectionMethod),
     ) -> bool {
         if before.sort == Sort::Environment {
             return !self.is_loaded(key);
@@ -335,10 +368,7 @@ impl GuardState {
         }
         // It was on a mount that the command could not write, so another program did this; unless
         // the command knew the file by another name.
-        let is_held = before.is_mounted
-            && held == ProtectionMethod::ByMounts
-            && !old.has_links()
-            && !new.has_links();
+        let is_held = self.is_held(key, before, during) && !old.has_links() && !new.has_links();
         (is_held && !self.lifted.reaches_into(&self.path(key)))
             || (harmless::is_judged(&name_of(key)) && self.is_harmless_text(key))
     }

@@ -1,9 +1,12 @@
 //! Checks of single files and folders of git that a command created or changed.
 
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
 use posse_base::protected;
 
 use crate::protect::baseline::{Baseline, BaselineItem};
@@ -17,6 +20,9 @@ use crate::protect::references;
 use crate::protect::sort::Sort;
 use crate::protect::state::State;
 use crate::protect::{GuardState, ProtectedPath, git_folder, steps};
+
+/// Maximum number of entries of `objects` that are read: one folder for each first byte, and a few more.
+const OBJECT_FOLDERS_MAX: usize = 300;
 
 impl GuardState {
     /// Removes everything from the git file or folder at `key` that may run programs: hooks,
@@ -371,6 +377,36 @@ fn has_known_apply_options(text: &str) -> bool {
 
 pub(super) fn has_head(repository: &OwnedFd) -> bool {
     Stat::at(repository, Path::new("HEAD")).is_ok_and(|stat| stat.kind != PlaceKind::Folder)
+}
+
+/// How much of a repository exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Contents {
+    /// Without `HEAD`, `refs` or `objects`, git takes it for no repository.
+    Incomplete,
+    WithoutObjects,
+    Complete,
+}
+
+/// Looks at how much of `repository` exists.
+pub(super) fn contents(repository: &OwnedFd) -> Contents {
+    let is_there = |name: &str| Stat::at(repository, Path::new(name)).is_ok();
+    if !has_head(repository) || !is_there("refs") || !is_there("objects") {
+        return Contents::Incomplete;
+    }
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let has = |folder: &str, wanted: &dyn Fn(&[u8]) -> bool| {
+        let opened = openat(repository, folder, flags, Mode::empty());
+        let listed = opened.and_then(|opened| place::list(&opened, OBJECT_FOLDERS_MAX));
+        listed.is_ok_and(|(listed, _)| listed.iter().any(|entry| wanted(entry.name.as_bytes())))
+    };
+    if has("objects", &|name| name.len() == 2)
+        || has("objects/pack", &|name| name.ends_with(b".pack"))
+    {
+        Contents::Complete
+    } else {
+        Contents::WithoutObjects
+    }
 }
 
 #[cfg(test)]

@@ -18,12 +18,17 @@ use posse_base::protected;
 
 use crate::protect::baseline::{Baseline, BaselineItem};
 use crate::protect::finding::{Finding, ProtectAction, ProtectedChange, failed};
+use crate::protect::git_files::{self, Contents};
 use crate::protect::place::{self, FOLDER, Identity, PlaceKind, Root, Stat};
 use crate::protect::sort::Sort;
 use crate::protect::{GuardState, ProtectedPath};
 
 /// Maximum number of entries that are read in temporary folders to find moved repositories.
 const ENTRIES_MAX: usize = 200_000;
+
+/// Reason reported for a repository without its objects, or without what makes it one.
+const EMPTIED: &str =
+    "its commits, branches or `HEAD` were deleted, and no copy of a repository is kept";
 
 /// Reason reported for a lost repository.
 const GONE: &str = "it is nowhere that is looked at, and no copy of a repository is kept";
@@ -97,8 +102,21 @@ impl GuardState {
         Finding::new(self.path(key), ProtectedChange::Removed, action)
     }
 
-    /// Reports every `.git` of the baseline that is at no path below the roots any more. A `.git`
-    /// in a folder of a package manager is ignored if its parent folder was removed or replaced.
+    /// How much of each `.git` folder of `baseline` exists.
+    pub(super) fn repository_contents(
+        &self,
+        baseline: &Baseline,
+    ) -> HashMap<ProtectedPath, Contents> {
+        let present = self.watched(baseline).filter_map(|(key, _)| {
+            let folder = self.roots[key.0].root.open_folder(&key.1).ok()?;
+            Some((key.clone(), git_files::contents(&folder)))
+        });
+        present.collect()
+    }
+
+    /// Reports every `.git` of the baseline that is at no path below the roots any more, or that
+    /// lost its objects or what makes it a repository. A `.git` in a folder of a package manager is
+    /// ignored if its parent folder was removed or replaced.
     pub(super) fn lost(
         &self,
         baseline: &Baseline,
@@ -112,6 +130,16 @@ impl GuardState {
         let mut lost = Vec::new();
         for (key, before) in self.watched(baseline) {
             let mut above = key.1.iter();
+            let was = baseline.contents.get(key);
+            let now_has = || {
+                let folder = self.roots[key.0].root.open_folder(&key.1).ok()?;
+                Some(git_files::contents(&folder))
+            };
+            if was.is_some_and(|was| self.is_there(key, before) && now_has() < Some(*was)) {
+                let action = ProtectAction::Failed(EMPTIED.to_owned());
+                lost.push(Finding::new(self.path(key), ProtectedChange::Changed, action));
+                continue;
+            }
             let is_vendored = above.any(|part| protected::is_vendored(part.as_encoded_bytes()))
                 && self.parent_identity(key) != before.parent;
             if known.contains(&repository(before)) || is_vendored || self.is_there(key, before) {

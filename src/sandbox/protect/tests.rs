@@ -308,6 +308,53 @@ fn created_repository_works_without_executing_settings() {
 }
 
 #[test]
+fn folder_that_a_job_moved_is_not_held_by_mounts() {
+    for comes_back in [true, false] {
+        let world = ProtectedWorkspace::with(|root| write(root, "app/.envrc", "mine"));
+        let mut job = world.protection.survey();
+        job.held = ProtectionMethod::ByMounts;
+        // The command of the next call, or the job itself, moves the folder.
+        fs::rename(world.root.join("app"), world.root.join("aside")).unwrap();
+        let mut command = world.protection.survey();
+        command.held = ProtectionMethod::ByMounts;
+        // Its mounts are those of the paths at its start.
+        assert!(!world.names(&command.read_only).contains(&"app/.envrc".to_owned()));
+        write(&world.root, "aside/.envrc", "planted");
+        if comes_back {
+            fs::rename(world.root.join("aside"), world.root.join("app")).unwrap();
+        }
+        let path = if comes_back { "app/.envrc" } else { "aside/.envrc" };
+        let findings = world.protection.check_after(command);
+        if comes_back {
+            assert_eq!(findings.len(), 1, "{findings:?}");
+            assert_eq!(world.read(path), "mine");
+        } else {
+            // At another path, the restored file is one that a command created.
+            assert_eq!(findings.len(), 2, "{findings:?}");
+            assert!(!world.exists(path));
+        }
+        assert_eq!(world.protection.check_after(job), []);
+    }
+}
+
+#[test]
+fn user_may_change_protected_files_while_commands_run() {
+    let world = ProtectedWorkspace::with(|root| write(root, "app/.envrc", "mine"));
+    std::thread::sleep(Duration::from_millis(50));
+    let mut surveys = [world.protection.survey(), world.protection.survey()];
+    for survey in &mut surveys {
+        survey.held = ProtectionMethod::ByMounts;
+    }
+    for path in ["AGENTS.md", "app/.envrc"] {
+        write(&world.root, path, "new words");
+    }
+    for survey in surveys {
+        assert_eq!(world.protection.check_after(survey), []);
+    }
+    assert_eq!(world.read("AGENTS.md"), "new words");
+}
+
+#[test]
 fn new_repository_around_known_files_exempts_nothing() {
     let world = ProtectedWorkspace::new();
     let findings = world.after(|root| {

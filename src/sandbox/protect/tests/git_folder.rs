@@ -3,6 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 
 use super::*;
+use crate::protect::baseline::GIT_MOUNTS_MAX;
 
 /// An index of version 2 without entries.
 const EMPTY_INDEX: &[u8] = b"DIRC\0\0\0\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
@@ -358,10 +359,77 @@ fn files_whose_content_is_judged_do_not_use_up_the_mounts() {
     });
     let survey = world.protection.survey();
     let read_only = world.names(&survey.read_only);
-    assert_eq!(read_only.len(), MOUNTS_MAX);
+    let is_of_git = |path: &&String| format!("/{path}").contains("/.git/");
+    assert_eq!(read_only.iter().filter(|path| !is_of_git(path)).count(), MOUNTS_MAX);
     for path in [".git/config", ".git/hooks", "a/b/inner/.git/config", "AGENTS.md", ".vscode"] {
         assert!(read_only.contains(&path.to_owned()), "{path}");
     }
+}
+
+#[test]
+fn other_protected_names_do_not_use_up_the_mounts_of_git() {
+    let world = ProtectedWorkspace::with(|root| {
+        for number in 0..=MOUNTS_MAX {
+            write(root, &format!(".huskyrc{number}"), "{}");
+            write(root, &format!("r{number:03}/.git/HEAD"), "ref: refs/heads/main\n");
+            write(root, &format!("r{number:03}/.git/config"), "[core]\n");
+        }
+    });
+    let survey = world.protection.survey();
+    assert!(survey.complete);
+    let read_only = world.names(&survey.read_only);
+    for path in [".git/config", ".git/hooks", "r000/.git/config", "r400/.git/config"] {
+        assert!(read_only.contains(&path.to_owned()), "{path}");
+    }
+}
+
+#[test]
+fn more_repositories_than_mounts_can_hold_are_an_incomplete_scan() {
+    let world = ProtectedWorkspace::with(|root| {
+        for number in 0..=GIT_MOUNTS_MAX {
+            write(root, &format!("r{number}/.git/HEAD"), "ref: refs/heads/main\n");
+            write(root, &format!("r{number}/.git/config"), "[core]\n");
+        }
+    });
+    let survey = world.protection.survey();
+    assert!(!survey.complete);
+    assert!(world.names(&survey.read_only).contains(&".git/config".to_owned()));
+}
+
+#[test]
+fn emptied_repository_is_reported() {
+    let object = ".git/objects/12/3456";
+    for held in [ProtectionMethod::ByCheck, ProtectionMethod::ByMounts] {
+        for emptied in ["objects", "objects/12", "refs", "HEAD"] {
+            let world = ProtectedWorkspace::with(|root| {
+                write(root, object, "x");
+                write(root, ".git/refs/heads/main", "11\n");
+            });
+            let findings = world.after_held(held, |root| {
+                let path = root.join(".git").join(emptied);
+                if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
+                    .unwrap();
+            });
+            let told: Vec<_> =
+                findings.iter().map(|found| (found.what.clone(), &found.action)).collect();
+            assert_eq!(told.len(), 1, "{emptied}: {told:?}");
+            assert!(
+                matches!(told[0], (ProtectedChange::Changed, ProtectAction::Failed(_))),
+                "{told:?}"
+            );
+        }
+    }
+    // Without commits there is nothing to lose, and ordinary work deletes single files.
+    let world = ProtectedWorkspace::with(|root| {
+        write(root, object, "x");
+        write(root, ".git/objects/34/56", "x");
+        write(root, ".git/refs/heads/main", "11\n");
+    });
+    let findings = world.after(|root| {
+        fs::remove_dir_all(root.join(".git/objects/34")).unwrap();
+        fs::remove_file(root.join(".git/refs/heads/main")).unwrap();
+    });
+    assert_eq!(findings, []);
 }
 
 #[test]
