@@ -1,7 +1,7 @@
 //! Protected files whose content decides: an ordinary one, as programs create it, is harmless.
 
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 use posse_base::protected;
 
@@ -57,7 +57,9 @@ pub(super) fn local_addresses(bytes: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(bytes);
     let values = text.lines().filter(|line| !line.starts_with(['#', ';', '[']));
     let values = values.filter_map(|line| Some(line.split_once('=')?.1.trim()));
-    values.filter(|value| !value.contains("://")).map(str::to_owned).collect()
+    let paths = values.filter(|value| !value.contains("://"));
+    // The name of a branch follows `#`.
+    paths.map(|value| value.split('#').next().unwrap_or(value).to_owned()).collect()
 }
 
 /// True if the repository whose folder `.hg` is `folder` has no settings but addresses.
@@ -91,7 +93,7 @@ fn has_only_addresses(bytes: &[u8]) -> bool {
             let is_remote =
                 ["https://", "http://", "ssh://"].iter().any(|scheme| value.starts_with(scheme));
             // A value with another scheme, or one that is expanded, is no path.
-            let is_path = !value.contains(':') && !value.starts_with(['-', '!', '~', '$']);
+            let is_path = !value.contains([':', '$']) && !value.starts_with(['-', '!', '~']);
             is_in_paths
                 && name.trim_end().bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
                 && (is_remote || is_path)
@@ -255,23 +257,53 @@ impl GuardState {
         })
     }
 
-    /// True if no repository below a root whose path is in the Mercurial settings `bytes` has
-    /// settings that run programs: Mercurial reads those of a repository on this machine that it
-    /// pulls from.
+    /// True if no repository below a root whose path is in the Mercurial settings `bytes` has, or
+    /// may get unnoticed, settings that run programs: Mercurial reads those of a repository on this
+    /// machine that it pulls from.
     fn has_harmless_sources(&self, key: &ProtectedPath, bytes: &[u8]) -> bool {
         let whole = self.path(key);
         let Some(tree) = whole.parent().and_then(Path::parent) else { return false };
-        local_addresses(bytes).into_iter().all(|address| {
-            let path = references::resolve(&tree.join(address));
+        let below_roots = |path: &Path| {
             let mut roots = self.roots.iter();
-            let below = roots.find_map(|watched| path.strip_prefix(&watched.root.path).ok());
-            // In folders of package managers later settings would not be found.
-            let is_vendored =
-                |below: &Path| below.iter().any(|part| protected::is_vendored(part.as_bytes()));
-            below
-                .is_none_or(|below| !is_vendored(below) && has_only_addresses_in(&path.join(".hg")))
+            roots.find_map(|watched| path.strip_prefix(&watched.root.path).ok().map(Path::to_owned))
+        };
+        local_addresses(bytes).into_iter().all(|address| {
+            let address = Path::new(&address);
+            let Some(named) = without_parents(tree, address) else { return false };
+            let way = references::way(&tree.join(address));
+            let end = way.last().cloned().unwrap_or_default();
+            // A later command can put a folder in the place of a link.
+            let mut places = way.iter().chain([&named]).filter_map(|path| below_roots(path));
+            places.all(|below| below.iter().all(|part| is_scanned_for_settings(part.as_bytes())))
+                && (below_roots(&end).is_none() || has_only_addresses_in(&end.join(".hg")))
         })
     }
+}
+
+/// The path `address`, relative to the folder `tree`, without `..`. `None` if `..` follows a name, which
+/// a later command could replace by a link, so that `..` leads elsewhere.
+fn without_parents(tree: &Path, address: &Path) -> Option<PathBuf> {
+    let mut path = tree.to_owned();
+    let mut has_name = false;
+    for part in address.components() {
+        match part {
+            Component::ParentDir if has_name => return None,
+            Component::ParentDir => {
+                path.pop();
+            }
+            part => {
+                has_name |= matches!(part, Component::Normal(_));
+                path.push(part);
+            }
+        }
+    }
+    Some(path)
+}
+
+/// True if settings of Mercurial that a later command creates in a folder called `name` are found. In
+/// the folders of package managers and of git they do not count.
+fn is_scanned_for_settings(name: &[u8]) -> bool {
+    !protected::is_vendored(name) && !protected::is_dot_git(name)
 }
 
 #[cfg(test)]

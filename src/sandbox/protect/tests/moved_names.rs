@@ -255,6 +255,35 @@ fn mercurial_pulls_from_no_folder_of_packages() {
     assert!(world.exists(".hg/store/undo.backupfiles"));
 }
 
+#[test]
+fn mercurial_pulls_from_no_folder_in_which_its_settings_do_not_count() {
+    for address in [
+        "../.git/objects/evil",
+        "../.git/modules/evil",
+        "../.GIT/lfs/evil",
+        "$ROOT/.git/objects/evil",
+        "../sub/node_modules#branch",
+        // A later command can replace the folder or the link, or a variable be set.
+        "../node_modules/evil",
+        "../src/../evil",
+        "../$X/evil",
+    ] {
+        let world =
+            ProtectedWorkspace::with(|root| symlink("src", root.join("node_modules")).unwrap());
+        let address = address.replace("$ROOT", &world.root.display().to_string());
+        let settings = format!("[paths]\ndefault = {address}\n");
+        let findings = world.after(|root| write(root, "h/.hg/hgrc", &settings));
+        assert!(!world.exists("h/.hg/hgrc"), "{address} {findings:?}");
+    }
+    for address in ["../evil", "../src/evil#branch", "../../elsewhere", "/srv/.git/a", "$ROOT/evil"]
+    {
+        let world = ProtectedWorkspace::new();
+        let address = address.replace("$ROOT", &world.root.display().to_string());
+        let settings = format!("[paths]\ndefault = {address}\n");
+        assert_eq!(world.after(|root| write(root, "h/.hg/hgrc", &settings)), [], "{address}");
+    }
+}
+
 /// A user's git folder of a submodule without its repository, into which a command puts a `.git`.
 #[test]
 fn control_file_in_a_git_folder_with_a_git_of_its_own_is_found() {
