@@ -38,6 +38,7 @@ mod steps;
 mod stores;
 mod tool_writes;
 mod watched;
+mod work_trees;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};

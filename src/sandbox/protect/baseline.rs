@@ -36,6 +36,8 @@ pub(super) struct Baseline {
     /// Paths to which git settings, `commondir` files and protected links refer, existing or not,
     /// with the index of the root.
     pub(super) pointed: Vec<(usize, ProtectedItem)>,
+    /// Ways from items to the places to which they lead git, as in [`GuardState::ways`].
+    pub(super) ways: HashMap<ProtectedPath, Vec<PathBuf>>,
     /// True if the scan was complete.
     pub(super) is_complete: bool,
     /// Folders that could not be read, with the index of the root, and their last change.
@@ -106,6 +108,7 @@ impl GuardState {
             items: HashMap::with_capacity(items.len()),
             scans: self.roots.iter().map(|watched| watched.scan.number()).collect(),
             pointed: Vec::new(),
+            ways: HashMap::new(),
             is_complete,
             unreadable,
             contents: HashMap::new(),
@@ -133,6 +136,7 @@ impl GuardState {
             }
             baseline.pointed.extend(due.iter().cloned());
         }
+        baseline.ways = self.ways(&baseline.items);
         self.retain_left(&baseline);
         limit_mounts(&mut baseline);
         baseline.contents = self.repository_contents(&baseline);

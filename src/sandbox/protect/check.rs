@@ -240,6 +240,7 @@ impl GuardState {
                 self.removed(key, before);
             }
         }
+        self.check_ways(baseline, &now);
         let mut findings = std::mem::take(&mut self.findings);
         findings.extend(self.lost(baseline, &now));
         findings

@@ -74,7 +74,8 @@ pub enum ProtectedChange {
     /// did not have before the command. Contains their lines.
     Steps(Vec<String>),
     /// A `.git` file or a `commondir` was created or changed, and refers git to a folder that is
-    /// not scanned, or to a repository that may run programs.
+    /// not scanned, or to a repository that may run programs; or a link was put on the way from such
+    /// a file, or to a work tree that settings of git name.
     LeadsOutside,
     /// A protected file was created together with the new work tree that contains it.
     CameWithRepository,

@@ -58,8 +58,9 @@ impl GuardState {
                 self.move_aside(&folder, name, &path, ProtectedChange::Created);
             }
             (Sort::Settings, Some(State::File { copy: Some(bytes), .. })) => {
-                let depth = key.1.components().count().saturating_sub(1);
-                let Some(cleaned) = gitconfig::clean(bytes, depth) else {
+                let repository = key.1.parent().unwrap_or(&key.1);
+                let may_be_tree = |tree: &str| self.may_be_work_tree(key.0, repository, tree);
+                let Some(cleaned) = gitconfig::clean(bytes, may_be_tree) else {
                     self.move_aside(&folder, name, &path, ProtectedChange::Settings(Vec::new()));
                     return;
                 };

@@ -133,16 +133,15 @@ pub(super) struct Cleaned {
 
 /// Removes all settings that are not harmless. `None`: the text cannot be parsed.
 ///
-/// `depth`: number of folders from the root down to the repository, with it; its work tree must be
-/// below the root.
-pub(super) fn clean(bytes: &[u8], depth: usize) -> Option<Cleaned> {
+/// `may_be_tree`: true for a path that `core.worktree` may have.
+pub(super) fn clean(bytes: &[u8], may_be_tree: impl Fn(&str) -> bool) -> Option<Cleaned> {
     let text = text(bytes)?;
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let settings = parse(&lines)?;
     let mut removed = Vec::new();
     let mut keeps = vec![true; lines.len()];
     for setting in settings {
-        if !is_harmless(&setting, depth) {
+        if !is_harmless(&setting, &may_be_tree) {
             keeps[setting.lines.clone()].fill(false);
             removed.push(setting.name());
         }
@@ -200,8 +199,9 @@ pub(super) fn only_registers(old: &[u8], new: &[u8]) -> bool {
     let mut added = added.into_iter();
     is_change
         && old.other_lines == new.other_lines
-        && added
-            .all(|setting| is_harmless(setting, 0) && is_new(setting) && names_a_remote(setting))
+        && added.all(|setting| {
+            is_harmless(setting, &|_| false) && is_new(setting) && names_a_remote(setting)
+        })
 }
 
 /// Settings of branches and submodules in a configuration, and the rest of it.
@@ -300,7 +300,7 @@ impl Setting {
     }
 }
 
-fn is_harmless(setting: &Setting, depth: usize) -> bool {
+fn is_harmless(setting: &Setting, may_be_tree: &dyn Fn(&str) -> bool) -> bool {
     let (section, key) = (setting.section.as_str(), setting.key.as_str());
     let listed =
         HARMLESS.iter().any(|(known, name)| *known == section && (*name == key || *name == "*"));
@@ -308,7 +308,10 @@ fn is_harmless(setting: &Setting, depth: usize) -> bool {
     let value = setting.value.trim();
     let is_odd = |c: char| c.is_control() && c != '\t';
     let runs = value.starts_with(['!', '-']) || value.contains("::") || value.contains(is_odd);
-    let leads_away = key == "worktree" && section == "core" && !stays_below(value, depth);
+    let is_tree = key == "worktree" && section == "core";
+    // Formats of git may name a folder in an address.
+    let has_path = section == "extensions" && value.contains('/');
+    let leads_away = (is_tree && !may_be_tree(value)) || has_path;
     let may_have_subsection =
         matches!(section, "branch" | "color" | "lfs" | "remote" | "submodule");
     listed && !runs && !leads_away && (setting.subsection.is_none() || may_have_subsection)
@@ -316,7 +319,7 @@ fn is_harmless(setting: &Setting, depth: usize) -> bool {
 
 /// True if the path `path` is relative, and leads up by at most `depth` levels and then down to a
 /// folder with a visible name, as that of a submodule does.
-fn stays_below(path: &str, depth: usize) -> bool {
+pub(super) fn stays_below(path: &str, depth: usize) -> bool {
     let is_hidden = |part: &str| part.starts_with('.') && !matches!(part, "." | "..");
     let below = path.trim_start_matches("./").trim_start_matches("../");
     let goes_up_again = below.split('/').any(|part| part == "..");
@@ -478,7 +481,7 @@ mod tests {
     use super::*;
 
     fn cleaned(text: &str) -> (String, Vec<String>) {
-        let cleaned = clean(text.as_bytes(), 1).unwrap();
+        let cleaned = clean(text.as_bytes(), |tree| stays_below(tree, 1)).unwrap();
         (String::from_utf8(cleaned.text).unwrap(), cleaned.removed)
     }
 
@@ -517,6 +520,7 @@ mod tests {
             ("[fetch]\nbundleURI = x\n", "fetch.bundleuri"),
             ("[core]\nworktree = ../.git/hooks\n", "core.worktree"),
             ("[core]\nworktree = a/../.github\n", "core.worktree"),
+            ("[extensions]\nrefStorage = reftable:///home/x\n", "extensions.refstorage"),
             ("[core \"x\"]\nabbrev = x\n", "core.x.abbrev"),
             ("[remote \"o\"]\nurl = ext::sh -c x\n", "remote.o.url"),
             ("[submodule \"a\"]\nupdate = !x\n", "submodule.a.update"),
@@ -552,9 +556,9 @@ mod tests {
             "[core \"fsmonitor\0\"]\nabbrev = evil\n",
             "[a \"b\nc\"]\nd = e\n",
         ] {
-            assert_eq!(clean(text.as_bytes(), 1), None, "{text}");
+            assert_eq!(clean(text.as_bytes(), |_| false), None, "{text}");
         }
-        assert_eq!(clean(b"[a]\nb = \xff\n", 1), None);
+        assert_eq!(clean(b"[a]\nb = \xff\n", |_| false), None);
     }
 
     #[test]

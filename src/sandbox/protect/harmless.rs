@@ -49,7 +49,7 @@ fn judge_of(name: &[u8]) -> Option<fn(&[u8]) -> bool> {
 }
 
 fn has_harmless_settings(bytes: &[u8]) -> bool {
-    gitconfig::clean(bytes, 0).is_some_and(|cleaned| cleaned.removed.is_empty())
+    gitconfig::clean(bytes, |_| false).is_some_and(|cleaned| cleaned.removed.is_empty())
 }
 
 /// Returns the paths in the Mercurial settings `bytes` that [`is_harmless`].

@@ -65,7 +65,7 @@ impl GuardState {
 
     /// The root, or the folder with temporary folders of commands, that contains `path`, and the
     /// rest of the path. `None` if commands cannot write there.
-    fn reached(&self, path: &Path) -> Option<(Root, PathBuf)> {
+    pub(super) fn reached(&self, path: &Path) -> Option<(Root, PathBuf)> {
         let temporary = self.temporary.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let roots = self.roots.iter().filter(|watched| !watched.is_out_of_reach);
         let folders = roots.map(|watched| &watched.root.path).chain(&temporary);
@@ -76,7 +76,7 @@ impl GuardState {
 
     /// The absolute path of a `.git` in the content `bytes` of the `gitdir` at `key`. `None` if links
     /// may decide where it leads, or git reads another path from it.
-    fn dot_git_in(&self, key: &ProtectedPath, bytes: &[u8]) -> Option<PathBuf> {
+    pub(super) fn dot_git_in(&self, key: &ProtectedPath, bytes: &[u8]) -> Option<PathBuf> {
         let text = bytes.strip_suffix(b"\n").unwrap_or(bytes);
         let has_breaks = text.iter().any(u8::is_ascii_control);
         if has_breaks || text.last().is_none_or(u8::is_ascii_whitespace) {

@@ -84,7 +84,7 @@ impl GuardState {
 
     /// Location of the absolute `path`. `None` if it is a root itself, outside the roots, or out of
     /// reach of commands.
-    fn place_of(&self, path: &Path) -> Option<ProtectedPath> {
+    pub(super) fn place_of(&self, path: &Path) -> Option<ProtectedPath> {
         self.roots.iter().enumerate().find_map(|(at, watched)| {
             let below = path.strip_prefix(&watched.root.path).ok()?;
             let is_wanted = !below.as_os_str().is_empty() && !watched.is_out_of_reach;

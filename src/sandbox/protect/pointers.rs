@@ -51,10 +51,10 @@ impl GuardState {
     /// addresses. False in doubt.
     fn has_harmless_settings(&self, at: usize, repository: &Path) -> bool {
         let Ok(folder) = self.roots[at].root.open_folder(repository) else { return false };
-        let depth = repository.components().count();
+        let may_be_tree = |tree: &str| self.may_be_work_tree(at, repository, tree);
         let is_harmless = ["config", "config.worktree"].into_iter().all(|name| {
             match place::read(&folder, Path::new(name), gitconfig::BYTES_MAX) {
-                Ok(Some(bytes)) => gitconfig::clean(&bytes, depth)
+                Ok(Some(bytes)) => gitconfig::clean(&bytes, may_be_tree)
                     .is_some_and(|cleaned| cleaned.removed.is_empty()),
                 Err(Errno::ENOENT) => true,
                 Ok(None) | Err(_) => false,
@@ -84,7 +84,7 @@ impl GuardState {
 
     /// Returns the path in the pointer file or `commondir` at `key`, absolute and not normalised:
     /// links on the way decide where a `..` leads.
-    fn pointer_path(&self, key: &ProtectedPath) -> Option<PathBuf> {
+    pub(super) fn pointer_path(&self, key: &ProtectedPath) -> Option<PathBuf> {
         let (folder, name) = self.roots[key.0].root.open_parent(&key.1).ok()?;
         let bytes = place::read(&folder, name, POINTER_BYTES_MAX).ok()??;
         let is_pointer =

@@ -21,6 +21,7 @@ mod moved_names;
 mod pointed;
 mod renamed_secrets;
 mod two_sessions;
+mod work_trees;
 mod written;
 
 /// Workspace with a repository, a nested repository, and files of all kinds.

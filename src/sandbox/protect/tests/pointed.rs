@@ -209,6 +209,7 @@ fn rebase_in_a_repository_of_another_name_is_cleaned() {
     });
     let expected = [
         todo,
+        "w/src/r/config",
         "w/src/r/rebase-merge/CLAUDE.md",
         "w/src/r/rebase-merge/git-rebase-todo",
         "w/src/r/sequencer/opts",
