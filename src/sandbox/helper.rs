@@ -30,7 +30,7 @@ use crate::kernel::{self, Fork};
 use crate::landlock::Made;
 use crate::namespaces::{self, Mounted};
 use crate::plan::{Backend, Plan};
-use crate::seccomp::Filters;
+use crate::seccomp::{Filters, SharedFolders};
 use crate::wire::{
     self, CommandStreams, HelperLine, HelperMessage, HelperRequest, RequestDescriptors,
 };
@@ -111,10 +111,10 @@ impl HelperShape {
     fn filters(self) -> Result<Option<Filters>, String> {
         match self {
             HelperShape::Reduced { network } => {
-                Filters::new(SandboxTier::Reduced, network).map(Some)
+                Filters::new(SandboxTier::Reduced, network, SharedFolders::Absent).map(Some)
             }
             HelperShape::Namespaces { network } => {
-                Filters::new(SandboxTier::Full, network).map(Some)
+                Filters::new(SandboxTier::Full, network, SharedFolders::Absent).map(Some)
             }
             HelperShape::Bare | HelperShape::Inner => Ok(None),
         }
@@ -407,10 +407,11 @@ fn become_command(
             "madeAhead": is_ahead,
         });
         let made;
+        let folders = SharedFolders::of(plan);
         let filters = match &facts.filters {
-            Some(filters) if filters.is_for(plan) => filters,
+            Some(filters) if filters.are_for(plan, folders) => filters,
             _ => {
-                made = Filters::new(plan.tier.clone(), plan.network)?;
+                made = Filters::new(plan.tier.clone(), plan.network, folders)?;
                 &made
             }
         };

@@ -1,6 +1,8 @@
 //! System call filter, built from the list in `sandbox-profiles/seccomp.toml`.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 use nix::libc;
 use posse_actors::event::SandboxTier;
@@ -29,6 +31,7 @@ struct SyscallRule {
     error: SyscallError,
     tier: Option<SandboxTier>,
     network: Option<NetworkRule>,
+    folders: Option<FolderRule>,
     #[serde(default, rename = "where")]
     conditions: Vec<Condition>,
     #[cfg_attr(not(test), expect(dead_code, reason = "for those who read the list"))]
@@ -51,6 +54,35 @@ enum NetworkRule {
     Inherited,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum FolderRule {
+    NotShared,
+}
+
+/// Folders of a group among the writable ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SharedFolders {
+    Absent,
+    /// A writable root, or a git folder in one, has the set-group-id bit: new folders in it inherit
+    /// the bit, and git and other programs set it again together with other permissions.
+    Present,
+}
+
+impl SharedFolders {
+    /// Examines the writable roots of `plan`, and the folders that it pins, among them those of
+    /// repositories.
+    pub(crate) fn of(plan: &Plan) -> SharedFolders {
+        let is_shared = |path: PathBuf| {
+            let found = path.symlink_metadata();
+            found.is_ok_and(|found| found.is_dir() && found.mode() & libc::S_ISGID != 0)
+        };
+        let paths = |root: &PathBuf| ["", ".git", ".git/objects"].map(|below| root.join(below));
+        let mut folders = plan.writable.iter().flat_map(paths).chain(plan.pinned.iter().cloned());
+        if folders.any(is_shared) { SharedFolders::Present } else { SharedFolders::Absent }
+    }
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Condition {
@@ -64,11 +96,13 @@ struct Condition {
     any_bit: Vec<u32>,
 }
 
-/// Compiled system call filters for one tier and one network setting.
+/// Compiled system call filters for one tier, one network setting, and workspaces with or without
+/// folders of a group.
 #[derive(Debug)]
 pub(crate) struct Filters {
     tier: SandboxTier,
     network: bool,
+    folders: SharedFolders,
     /// One BPF program for each error code that a denied call returns.
     programs: Vec<BpfProgram>,
     /// Number of system calls with a rule.
@@ -76,14 +110,19 @@ pub(crate) struct Filters {
 }
 
 impl Filters {
-    pub(crate) fn new(tier: SandboxTier, network: bool) -> Result<Filters, String> {
-        let (programs, calls) = programs(&tier, network)?;
-        Ok(Filters { tier, network, programs, calls })
+    pub(crate) fn new(
+        tier: SandboxTier,
+        network: bool,
+        folders: SharedFolders,
+    ) -> Result<Filters, String> {
+        let (programs, calls) = programs(&tier, network, folders)?;
+        Ok(Filters { tier, network, folders, programs, calls })
     }
 
-    /// True if the filters were compiled for the tier and network setting of `plan`.
-    pub(crate) fn is_for(&self, plan: &Plan) -> bool {
-        (&self.tier, self.network) == (&plan.tier, plan.network)
+    /// True if the filters were compiled for the tier, the network setting and the `folders` of
+    /// `plan`.
+    pub(crate) fn are_for(&self, plan: &Plan, folders: SharedFolders) -> bool {
+        (&self.tier, self.network, self.folders) == (&plan.tier, plan.network, folders)
     }
 
     /// Installs the filters for this process and its children, permanently. Returns the number of
@@ -96,12 +135,16 @@ impl Filters {
     }
 }
 
-/// Compiles the list for a tier and network setting. Returns one BPF program per error code, and
-/// the number of system calls with a rule.
-fn programs(tier: &SandboxTier, network: bool) -> Result<(Vec<BpfProgram>, usize), String> {
+/// Compiles the list for a tier, network setting and `folders`. Returns one BPF program per error
+/// code, and the number of system calls with a rule.
+fn programs(
+    tier: &SandboxTier,
+    network: bool,
+    folders: SharedFolders,
+) -> Result<(Vec<BpfProgram>, usize), String> {
     let list: SyscallList = toml::from_str(LIST).context("the list of calls is broken")?;
     let mut rules: BTreeMap<SyscallError, BTreeMap<i64, Vec<SeccompRule>>> = BTreeMap::new();
-    for entry in list.deny.iter().filter(|entry| entry.counts(tier, network)) {
+    for entry in list.deny.iter().filter(|entry| entry.counts(tier, network, folders)) {
         let ways = entry.alternatives().context("the list of calls is broken")?;
         for call in entry.calls.iter().filter_map(|name| syscalls::number(name)) {
             let of_call = rules.entry(entry.error).or_default().entry(call);
@@ -158,10 +201,12 @@ fn without_x32(program: BpfProgram) -> BpfProgram {
 }
 
 impl SyscallRule {
-    fn counts(&self, tier: &SandboxTier, network: bool) -> bool {
+    fn counts(&self, tier: &SandboxTier, network: bool, folders: SharedFolders) -> bool {
         let inherits = |rule| rule == NetworkRule::Inherited;
+        let are_shared = folders == SharedFolders::Present;
         self.tier.as_ref().is_none_or(|of| of == tier)
             && self.network.is_none_or(|rule| inherits(rule) == network)
+            && !(are_shared && self.folders == Some(FolderRule::NotShared))
     }
 
     /// Converts the conditions of this entry to rules, one of which has to match. Empty if the
@@ -241,16 +286,123 @@ mod tests {
     fn the_programs_are_built_for_every_tier_and_network() {
         for tier in [&SandboxTier::Full, &SandboxTier::Reduced] {
             for network in [false, true] {
-                let (programs, calls) = programs(tier, network).unwrap();
+                let (programs, calls) = programs(tier, network, SharedFolders::Absent).unwrap();
                 assert_eq!(programs.len(), 2);
                 assert!(calls > 60, "{calls}");
             }
         }
     }
 
+    /// Error with which the filters answer a call. `None`: the kernel handles it.
+    fn answer(programs: &[BpfProgram], call: &str, arguments: [u32; 6]) -> Option<i32> {
+        let number = u32::try_from(syscalls::number(call).unwrap()).unwrap();
+        let architecture = if cfg!(target_arch = "x86_64") { 0xC000_003E } else { 0xC000_00B7 };
+        let mut data = vec![number, architecture, 0, 0];
+        data.extend(arguments.iter().flat_map(|argument| [*argument, 0]));
+        programs.iter().find_map(|program| {
+            let (mut value, mut at) = (0, 0);
+            loop {
+                let sock_filter { code, jt, jf, k } = program[at];
+                at += 1;
+                let jump = |is_met| usize::from(if is_met { jt } else { jf });
+                match code {
+                    0x20 => value = data[k as usize / 4],
+                    0x54 => value &= k,
+                    0x05 => at += k as usize,
+                    0x15 => at += jump(value == k),
+                    0x25 => at += jump(value > k),
+                    0x35 => at += jump(value >= k),
+                    0x06 if k == libc::SECCOMP_RET_ALLOW => return None,
+                    0x06 => return Some((k & libc::SECCOMP_RET_DATA).cast_signed()),
+                    other => panic!("{other:#x}"),
+                }
+            }
+        })
+    }
+
+    /// Calls that set the permissions of a file, with the permissions `mode`.
+    fn with_mode(mode: u32) -> [(&'static str, [u32; 6]); 9] {
+        const CREATES: u32 = 0o101;
+        [
+            ("chmod", [0, mode, 0, 0, 0, 0]),
+            ("fchmod", [0, mode, 0, 0, 0, 0]),
+            ("fchmodat", [0, 0, mode, 0, 0, 0]),
+            ("fchmodat2", [0, 0, mode, 0, 0, 0]),
+            ("open", [0, CREATES, mode, 0, 0, 0]),
+            ("openat", [0, 0, CREATES, mode, 0, 0]),
+            ("creat", [0, mode, 0, 0, 0, 0]),
+            ("mknod", [0, libc::S_IFREG | mode, 0, 0, 0, 0]),
+            ("mknodat", [0, 0, libc::S_IFREG | mode, 0, 0, 0]),
+        ]
+    }
+
+    #[test]
+    fn no_program_gets_the_rights_of_its_owner_or_group() {
+        for tier in [&SandboxTier::Full, &SandboxTier::Reduced] {
+            let (programs, _) = programs(tier, false, SharedFolders::Absent).unwrap();
+            for (call, arguments) in
+                [0o4755, 0o2755, 0o6755, 0o2000].into_iter().flat_map(with_mode)
+            {
+                if syscalls::number(call).is_some() {
+                    assert_eq!(answer(&programs, call, arguments), Some(libc::EPERM), "{call}");
+                }
+            }
+            for (call, arguments) in [0o755, 0o1777].into_iter().flat_map(with_mode) {
+                if syscalls::number(call).is_some() {
+                    assert_eq!(answer(&programs, call, arguments), None, "{call}");
+                }
+            }
+            // The mode is undefined without a new file.
+            assert_eq!(answer(&programs, "openat", [0, 0, 0, 0o6755, 0, 0]), None);
+        }
+    }
+
+    #[test]
+    fn folders_of_a_group_can_be_made_where_new_ones_are_of_the_group() {
+        let (programs, _) = programs(&SandboxTier::Full, false, SharedFolders::Present).unwrap();
+        for (call, arguments) in with_mode(0o2775) {
+            if syscalls::number(call).is_some() {
+                // Only files are made by the others.
+                let is_change = call.contains("chmod");
+                let expected = (!is_change).then_some(libc::EPERM);
+                assert_eq!(answer(&programs, call, arguments), expected, "{call}");
+            }
+        }
+        for (call, arguments) in with_mode(0o6775) {
+            if syscalls::number(call).is_some() {
+                assert_eq!(answer(&programs, call, arguments), Some(libc::EPERM), "{call}");
+            }
+        }
+    }
+
+    #[test]
+    fn folders_of_a_group_are_found() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().to_owned();
+        let plan = Plan { writable: vec![root.clone()], ..Plan::default() };
+        assert_eq!(SharedFolders::of(&plan), SharedFolders::Absent);
+        let pinned = vec![root.join("nested/.git")];
+        let plan = Plan { pinned, ..plan };
+        for below in ["", ".git", ".git/objects", "nested/.git"] {
+            let path = root.join(below);
+            std::fs::create_dir_all(&path).unwrap();
+            let set = |mode| std::fs::set_permissions(&path, PermissionsExt::from_mode(mode));
+            set(0o2755).unwrap();
+            assert_eq!(SharedFolders::of(&plan), SharedFolders::Present, "{below}");
+            set(0o755).unwrap();
+            assert_eq!(SharedFolders::of(&plan), SharedFolders::Absent, "{below}");
+        }
+        // A file with the bit is none.
+        std::fs::remove_dir_all(root.join(".git")).unwrap();
+        std::fs::write(root.join(".git"), "").unwrap();
+        std::fs::set_permissions(root.join(".git"), PermissionsExt::from_mode(0o2755)).unwrap();
+        assert_eq!(SharedFolders::of(&plan), SharedFolders::Absent);
+    }
+
     #[test]
     fn x32_calls_are_refused() {
-        let (programs, _) = programs(&SandboxTier::Reduced, false).unwrap();
+        let (programs, _) = programs(&SandboxTier::Reduced, false, SharedFolders::Absent).unwrap();
         if cfg!(target_arch = "x86_64") {
             assert!(programs.iter().all(|program| program[1].k == 0x4000_0000));
         }

@@ -322,7 +322,8 @@ async fn cannot_touch_other_processes_namespaces_or_mounts() {
             "kill -0 {ours} 2>/dev/null && echo signalled
              unshare -U true 2>/dev/null && echo user; unshare -m true 2>/dev/null && echo mount
              mount -t tmpfs x /mnt 2>/dev/null && echo mounted; chmod u+s $0 2>/dev/null
-             cp /bin/true t && chmod 4755 t 2>/dev/null && echo setuid; chmod 755 t && ./t && echo ran
+             cp /bin/true t && chmod 4755 t 2>/dev/null && echo setuid; chmod 2755 t 2>/dev/null && echo setgid
+             chmod 755 t && ./t && echo ran
              strace -o /dev/null true 2>/dev/null && echo traced
              (cat /proc/{ours}/environ) 2>/dev/null; grep -E 'CapEff|CapBnd|NoNewPrivs|Seccomp:' /proc/self/status | tr -d '\\t\\n'"
         );
@@ -445,6 +446,7 @@ attempt("memory", lambda: libc_call("shmget", 0x706f7373, 4096, 0o1600))
 attempt("queue", lambda: libc_call("msgget", 0x706f7373, 0o1600))
 attempt("semaphore", lambda: libc_call("semget", 0x706f7373, 1, 0o1600))
 attempt("setuid-open", lambda: os.open("s1", os.O_CREAT | os.O_WRONLY, 0o4755))
+attempt("setgid-open", lambda: os.open("s3", os.O_CREAT | os.O_WRONLY, 0o2755))
 attempt("setuid-unnamed", lambda: os.open(".", os.O_TMPFILE | os.O_WRONLY, 0o4755))
 attempt("setuid-node", lambda: os.mknod("s2", 0o104755))
 attempt("open", lambda: os.open("plain", os.O_CREAT | os.O_WRONLY, 0o755))
@@ -458,10 +460,11 @@ async fn other_processes_and_shared_memory_are_out_of_reach() {
         let place = SandboxedWorkspace::new(backend);
         std::fs::write(place.path("work/attempts.py"), AFFECTING_OTHERS).unwrap();
         let ran = place.run("python3 attempts.py").await;
-        let mut expected: Vec<String> = ["limit", "setuid-open", "setuid-unnamed", "setuid-node"]
-            .iter()
-            .map(|name| format!("{name} {}", libc_eperm()))
-            .collect();
+        let mut expected: Vec<String> =
+            ["limit", "setuid-open", "setgid-open", "setuid-unnamed", "setuid-node"]
+                .iter()
+                .map(|name| format!("{name} {}", libc_eperm()))
+                .collect();
         expected.extend(
             ["own-limit", "own-affinity", "own-priority", "open", "read"]
                 .map(|name| format!("{name} done")),
