@@ -4,14 +4,12 @@
 use crate::shell::Names;
 use crate::shell::arguments::{Arguments, ValuedOptions};
 use crate::shell::walk::base;
-use crate::shell::wrappers::wrapper_named;
+use crate::shell::wrappers::{folder_of, wrapper_named};
 
 /// Letters of the options of `tar` that have a value.
 const TAR_VALUED: &str = "fbCFgHIKLNTVX";
 /// Programs that copy, move or link their operands to a destination.
-const TRANSFERS: Names = Names("cp mv install ln");
-/// Programs whose last operand is a destination, and whose options are not known here.
-const TO_LAST: Names = Names("rsync scp");
+const TRANSFERS: Names = Names("cp mv install ln rsync scp");
 /// Programs that write or create all their operands.
 const WRITES_ALL: Names = Names("tee touch mkdir truncate");
 
@@ -39,6 +37,51 @@ const VALUED: &[&str] = &[
     "--file",
     "--output",
     "--output-document",
+];
+
+/// Long options of `tar` that have a value.
+const TAR_LONG: &[&str] = &[
+    "--directory",
+    "--exclude",
+    "--exclude-from",
+    "--file",
+    "--files-from",
+    "--strip-components",
+    "--transform",
+    "--use-compress-program",
+];
+
+/// Long options of `rsync` that have a value, as a rule in the next word.
+const RSYNC_LONG: &[&str] = &[
+    "--backup-dir",
+    "--block-size",
+    "--bwlimit",
+    "--chmod",
+    "--chown",
+    "--compare-dest",
+    "--compress-level",
+    "--copy-dest",
+    "--exclude",
+    "--exclude-from",
+    "--files-from",
+    "--filter",
+    "--groupmap",
+    "--include",
+    "--include-from",
+    "--info",
+    "--link-dest",
+    "--log-file",
+    "--max-delete",
+    "--max-size",
+    "--min-size",
+    "--out-format",
+    "--partial-dir",
+    "--rsh",
+    "--rsync-path",
+    "--suffix",
+    "--temp-dir",
+    "--timeout",
+    "--usermap",
 ];
 
 /// Options of `cp` that keep symbolic links.
@@ -72,8 +115,26 @@ pub(crate) struct Transfer<'w> {
     pub(crate) to: &'w str,
     /// True if the words say that `to` is a folder.
     pub(crate) is_to_folder: bool,
+    /// Names that the sources get in `to`, if it is a folder.
+    pub(crate) naming: Naming,
     /// True if it replaces a file with the name of the destination.
     pub(crate) replaces: bool,
+}
+
+/// Names of sources in the folder to which they go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Naming {
+    /// Their last part.
+    Base,
+    /// Their last part, but the content of a source with a slash at its end goes to the folder
+    /// itself, as for `rsync`.
+    BaseOrContent,
+    /// Their whole path, as for `cp --parents`.
+    Path,
+    /// Their path behind `/./`, or else the whole, as for `rsync --relative`.
+    PathBehindDot,
+    /// The source takes the place of the folder, or its content goes there, as for `cp -T`.
+    Content,
 }
 
 /// Kind of a [`Transfer`].
@@ -95,6 +156,24 @@ impl Transfer<'_> {
     pub(crate) fn may_be_folder(&self) -> bool {
         self.is_to_folder || !base(self.to).trim_start_matches('.').contains('.')
     }
+
+    /// Path of `source` relative to `to`, if that is a folder. `.`: the content of `source` goes to
+    /// `to` itself.
+    pub(crate) fn name_of<'s>(&self, source: &'s str) -> &'s str {
+        match self.naming {
+            Naming::BaseOrContent if source.ends_with('/') => ".",
+            Naming::Base | Naming::BaseOrContent => match base(source.trim_end_matches('/')) {
+                ".." => ".",
+                name => name,
+            },
+            Naming::Path => source.trim_matches('/'),
+            Naming::PathBehindDot => {
+                let path = source.split_once("/./").map_or(source, |(_, path)| path);
+                path.trim_matches('/')
+            }
+            Naming::Content => ".",
+        }
+    }
 }
 
 /// Files that the program at the beginning of `words`, or behind wrappers there, writes.
@@ -107,8 +186,38 @@ pub(crate) fn of_command<'w>(words: &[&'w str]) -> WrittenFiles<'w> {
     WrittenFiles::default()
 }
 
+/// Folders to which wrappers and git at the beginning of `words` change, one after another, before the
+/// program runs.
+pub(crate) fn folders_of_command<'w>(words: &[&'w str]) -> Vec<&'w str> {
+    let mut folders = Vec::new();
+    let mut rest = words;
+    while let Some((name, after)) = rest.split_first() {
+        let Some(wrapper) = wrapper_named(base(name)) else {
+            if base(name) == "git" {
+                folders.extend(git_folders(after).0);
+            }
+            break;
+        };
+        let options = wrapper.program(after.iter().copied()).0;
+        folders.extend(folder_of(base(name), after.get(..options).unwrap_or_default()));
+        rest = after.get(options..).unwrap_or_default();
+    }
+    folders
+}
+
+/// Values of the options `-C` before the command of git in `words`, and the words after them.
+fn git_folders<'a, 'w>(mut words: &'a [&'w str]) -> (Vec<&'w str>, &'a [&'w str]) {
+    let mut folders = Vec::new();
+    while let ["-C", folder, rest @ ..] = words {
+        folders.push(*folder);
+        words = rest;
+    }
+    (folders, words)
+}
+
 /// Files that the program `name` with the arguments `words` writes.
 pub(crate) fn of_program<'w>(name: &str, words: &[&'w str]) -> WrittenFiles<'w> {
+    let words = if name == "git" { git_folders(words).1 } else { words };
     if name == "git" && words.first() == Some(&"mv") {
         let transfer = transfer("mv", &words[1..]);
         return WrittenFiles { transfer, ..WrittenFiles::default() };
@@ -117,6 +226,11 @@ pub(crate) fn of_program<'w>(name: &str, words: &[&'w str]) -> WrittenFiles<'w> 
         return WrittenFiles { transfer: transfer(name, words), ..WrittenFiles::default() };
     }
     let arguments = read(name, words);
+    if name == "tar"
+        && let Some(extracted) = extracted_members(words, &arguments)
+    {
+        return WrittenFiles { transfer: Some(extracted), ..WrittenFiles::default() };
+    }
     if WRITES_ALL.has(name) {
         let appends = arguments.has(Some('a'), "--append");
         let replaces = name == "truncate" || (name == "tee" && !appends);
@@ -139,7 +253,6 @@ pub(crate) fn of_program<'w>(name: &str, words: &[&'w str]) -> WrittenFiles<'w> 
             arguments.operands.into_iter().skip(usize::from(!has_script)).collect()
         }
         "dd" => words.iter().filter_map(|word| word.strip_prefix("of=")).collect(),
-        _ if TO_LAST.has(name) => arguments.operands.last().copied().into_iter().collect(),
         _ => Vec::new(),
     };
     WrittenFiles { files, replaces, ..WrittenFiles::default() }
@@ -160,12 +273,60 @@ fn created_archive<'w>(words: &[&'w str], arguments: &Arguments<'w>) -> Option<&
     arguments.value(Some('f'), "--file")
 }
 
+/// Members that `tar` extracts, if its words name them. `None` if it does something else.
+fn extracted_members<'w>(words: &[&'w str], arguments: &Arguments<'w>) -> Option<Transfer<'w>> {
+    let bundle = words.first().filter(|first| !first.starts_with('-'));
+    let is_set = |letter: char, long: &str| {
+        arguments.has(Some(letter), long) || bundle.is_some_and(|bundle| bundle.contains(letter))
+    };
+    let extracts = is_set('x', "--extract") || arguments.has(None, "--get");
+    if !extracts || is_set('O', "--to-stdout") {
+        return None;
+    }
+    // The values of the letters in the first word follow it.
+    let valued = bundle.into_iter().flat_map(|bundle| bundle.chars());
+    let valued: Vec<char> = valued.filter(|letter| TAR_VALUED.contains(*letter)).collect();
+    let of_bundle = valued.iter().position(|letter| *letter == 'C');
+    let of_bundle = of_bundle.and_then(|at| words.get(1 + at).copied());
+    let to = arguments.value(Some('C'), "--directory").or(of_bundle).unwrap_or(".");
+    let skipped = bundle.map_or(0, |_| 1 + valued.len());
+    let sources: Vec<&str> = arguments.operands.iter().skip(skipped).copied().collect();
+    let keeps = is_set('k', "--keep-old-files") || arguments.has(None, "--skip-old-files");
+    let (kind, naming) = (TransferKind::Copy, Naming::Path);
+    let is_extraction = !sources.is_empty();
+    is_extraction.then_some(Transfer {
+        kind,
+        sources,
+        to,
+        is_to_folder: true,
+        naming,
+        replaces: !keeps,
+    })
+}
+
+/// Names that the sources get in a folder, by the options of a program in [`TRANSFERS`].
+fn naming(name: &str, arguments: &Arguments<'_>) -> Naming {
+    match name {
+        "cp" if arguments.has(None, "--parents") => Naming::Path,
+        "rsync" if arguments.has(Some('R'), "--relative") => Naming::PathBehindDot,
+        "rsync" => Naming::BaseOrContent,
+        "cp" | "mv" | "ln" | "install" if arguments.has(Some('T'), "--no-target-directory") => {
+            Naming::Content
+        }
+        _ => Naming::Base,
+    }
+}
+
 /// Reads the operands of a program in [`TRANSFERS`]. `None` if there are too few.
 fn transfer<'w>(name: &str, words: &[&'w str]) -> Option<Transfer<'w>> {
     let arguments = read(name, words);
     let mut sources = arguments.operands.clone();
+    if matches!(name, "rsync" | "scp") && sources.len() < 2 {
+        return None;
+    }
     let is_set = |letter, long: &str| arguments.has(Some(letter), long);
-    let in_folder = arguments.value(Some('t'), "--target-directory");
+    let has_folder_option = !matches!(name, "rsync" | "scp");
+    let in_folder = arguments.value(Some('t'), "--target-directory").filter(|_| has_folder_option);
     let makes_folders = name == "install" && is_set('d', "--directory");
     let (to, is_to_folder) = match in_folder {
         Some(folder) => (folder, true),
@@ -183,6 +344,9 @@ fn transfer<'w>(name: &str, words: &[&'w str]) -> Option<Transfer<'w>> {
         "cp" if is_set('l', "--link") || is_set('s', "--symbolic-link") => {
             TransferKind::LinkFromHere
         }
+        "rsync" if is_set('a', "--archive") || is_set('l', "--links") => {
+            TransferKind::CopyWithLinks
+        }
         "cp" if KEEPS_LINKS.into_iter().any(|(letter, long)| is_set(letter, long)) => {
             TransferKind::CopyWithLinks
         }
@@ -196,11 +360,13 @@ fn transfer<'w>(name: &str, words: &[&'w str]) -> Option<Transfer<'w>> {
                 || is_set('i', "--interactive")
                 || is_set('b', "--backup")
         }
+        "rsync" => !is_set('n', "--dry-run") && !arguments.has(None, "--ignore-existing"),
         // It replaces with `-f` only, and `-n` means something else for it.
         "ln" => is_set('f', "--force"),
         _ => true,
     };
-    Some(Transfer { kind, sources, to, is_to_folder, replaces })
+    let naming = naming(name, &arguments);
+    Some(Transfer { kind, sources, to, is_to_folder, naming, replaces })
 }
 
 /// Arguments of the program `name`.
@@ -218,9 +384,16 @@ fn read<'w>(name: &str, words: &[&'w str]) -> Arguments<'w> {
         "pandoc" => ("oftrwVMHBACcT", ""),
         "uniq" => ("fsw", ""),
         "tar" => (TAR_VALUED, ""),
+        "rsync" => ("efBTM", ""),
+        "scp" => ("cDFiJloPSX", ""),
         _ => ("", ""),
     };
-    Arguments::read(words.iter().copied(), ValuedOptions { letters, attached, long: VALUED })
+    let long = match name {
+        "tar" => TAR_LONG,
+        "rsync" => RSYNC_LONG,
+        _ => VALUED,
+    };
+    Arguments::read(words.iter().copied(), ValuedOptions { letters, attached, long })
 }
 
 #[cfg(test)]
@@ -270,7 +443,10 @@ mod tests {
             ("sed -i.bak -e s/a/.git/ x y", "x y"),
             ("sed -n 1p x", ""),
             ("dd if=a of=b", "b"),
-            ("rsync -a a b", "b"),
+            ("rsync -a a b", "a>b"),
+            ("rsync --exclude x a b", "a>b"),
+            ("tar xzf a b", "b>."),
+            ("tar --get --directory d -f a b", "b>d"),
             ("grep mv AGENTS.md", ""),
             ("sort a -o b", "b"),
             ("sort -uob a", "b"),

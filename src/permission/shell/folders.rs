@@ -33,6 +33,11 @@ impl Folders {
         &self.current
     }
 
+    /// Returns the known directories in which the shell may have been so far.
+    pub(crate) fn earlier(&self) -> impl Iterator<Item = &str> {
+        self.possible.iter().flatten().map(String::as_str)
+    }
+
     /// Advances past `event` of `outline`. `is_link` returns true for a target of `cd` that leads
     /// through a symbolic link, where the shell and the programs that it runs disagree about `..`.
     pub(crate) fn step(
@@ -93,7 +98,17 @@ fn changes_folder(command: &SimpleCommand) -> bool {
 
 /// Returns the directory that `command` changes to. `None` if it is unknown.
 fn target(command: &SimpleCommand) -> Option<&str> {
-    let [program, target] = command.words.as_slice() else { return None };
+    let (program, words) = command.words.split_first()?;
+    let is_option = |word: &&Word| {
+        let letters = word.literal().and_then(|word| word.strip_prefix('-'));
+        letters.is_some_and(|letters| {
+            !letters.is_empty() && letters.chars().all(|letter| "LPe@-".contains(letter))
+        })
+    };
+    // `-P` differs from `-L` only behind links.
+    let options = words.iter().take_while(is_option).count();
+    let is_cd = program.literal() == Some("cd");
+    let [target] = &words[if is_cd { options } else { 0 }..] else { return None };
     // `-` is the last directory, `+1` an entry of the stack.
     let target = target.literal().filter(|target| !target.starts_with(['-', '+']))?;
     (program.literal() != Some("popd")).then_some(target)
@@ -138,6 +153,10 @@ mod tests {
             ("{ true; cd a; } && ls", &["/w", "/w/a"]),
             ("cd a && cd - && ls", &["?"]),
             ("cd && ls", &["?"]),
+            ("cd -P a && ls", &["/w/a"]),
+            ("cd -Pe -- a && ls", &["/w/a"]),
+            ("cd -P - && ls", &["?"]),
+            ("cd -x a && ls", &["?"]),
             ("pushd a && popd && ls", &["?"]),
             ("cd $x && ls", &["?"]),
         ] {

@@ -7,18 +7,24 @@ use std::collections::BTreeSet;
 use posse_actors::ports::{CommandOutput, EarlierName, PathLink};
 
 use crate::shell::Names;
-use crate::shell::destinations::{Transfer, TransferKind, WrittenFiles, of_command, of_program};
+use crate::shell::destinations::{
+    Transfer, TransferKind, WrittenFiles, folders_of_command, of_command, of_program,
+};
 use crate::shell::folders::Folders;
 use crate::shell::outline::{Outline, Scope, ShellEvent, SimpleCommand};
 use crate::shell::reader;
 use crate::shell::walk::base;
-use crate::shell::word::{braces, expand_home, inactive_character, is_glob, resolve};
+use crate::shell::word::{
+    braces, expand_tildes, inactive_character, is_glob, names_earlier_folder, resolve,
+};
 
 /// Programs that are recognised at any word, because a program that is not known may run them.
 const ANYWHERE: Names = Names("cp mv install ln tee");
 /// Maximum number of paths. Further ones are left out, and the only path is then the root folder,
 /// which always exists.
 const PATHS_MAX: usize = 256;
+/// Maximum number of links of `/proc` in a path. A path with more may lead to any file.
+const PROC_LINKS_MAX: usize = 8;
 
 /// Paths that `command` may replace, if it runs in `cwd` and the user's home folder is `home`. Paths
 /// that are known only at run time are left out. With too many paths, and if a part moves its own
@@ -117,6 +123,12 @@ struct NewName {
 /// Effects of a list, part by part.
 struct ListEffects<'a> {
     home: &'a str,
+    /// Folder in which the list begins.
+    cwd: &'a str,
+    /// Folder in which the shell runs the current part.
+    current: String,
+    /// Folder for which `~-` and the like stand in the current part.
+    previous: Option<String>,
     paths: Vec<WrittenPath>,
     names: Vec<NewName>,
     /// Folders that the list created.
@@ -126,10 +138,17 @@ struct ListEffects<'a> {
 }
 
 impl<'a> ListEffects<'a> {
-    fn of(outline: &Outline, cwd: &str, home: &'a str) -> ListEffects<'a> {
-        let (paths, names) = (Vec::new(), Vec::new());
-        let (made, moves_own_folder) = (BTreeSet::new(), false);
-        let mut list = ListEffects { home, paths, names, made, moves_own_folder };
+    fn of(outline: &Outline, cwd: &'a str, home: &'a str) -> ListEffects<'a> {
+        let mut list = ListEffects {
+            home,
+            cwd,
+            current: cwd.to_owned(),
+            previous: None,
+            paths: Vec::new(),
+            names: Vec::new(),
+            made: BTreeSet::new(),
+            moves_own_folder: false,
+        };
         let is_in_order = |event: &ShellEvent| {
             !matches!(event, ShellEvent::Pipe | ShellEvent::Background)
                 && !matches!(event, ShellEvent::Open(Scope::Control | Scope::Function(_)))
@@ -148,9 +167,7 @@ impl<'a> ListEffects<'a> {
             if let ShellEvent::Run(index) | ShellEvent::After(index) = event
                 && let Some(command) = outline.commands.get(*index)
             {
-                for folder in folders.current() {
-                    self.command(command, folder.as_deref(), part);
-                }
+                self.in_folders(command, &folders, part);
                 if self.paths.len() > PATHS_MAX {
                     return;
                 }
@@ -159,16 +176,47 @@ impl<'a> ListEffects<'a> {
         }
     }
 
-    fn command(&mut self, command: &SimpleCommand, folder: Option<&str>, part: usize) {
+    /// Adds the effects of `command` in each folder in which it may run. Instead of an unknown one, it
+    /// may be any in which the shell was earlier. So may be what `~-` and the like stand for.
+    fn in_folders(&mut self, command: &SimpleCommand, folders: &Folders, part: usize) {
+        let mut current: BTreeSet<&str> =
+            folders.current().iter().flatten().map(|f| &**f).collect();
+        if folders.current().contains(&None) {
+            current.extend(folders.earlier().chain([self.cwd]));
+        }
+        let targets = command.redirects.iter().map(|redirect| &redirect.target);
+        let mut words = command.words.iter().chain(targets);
+        let has_earlier = words.any(|word| names_earlier_folder(&word.text));
+        let previous: Vec<Option<&str>> = if has_earlier {
+            folders.earlier().chain([self.cwd]).map(Some).collect()
+        } else {
+            vec![None]
+        };
+        for folder in current {
+            for previous in &previous {
+                folder.clone_into(&mut self.current);
+                self.previous = previous.map(str::to_owned);
+                self.command(command, part);
+            }
+        }
+    }
+
+    /// Adds the effects of `command` in the folder `current`.
+    fn command(&mut self, command: &SimpleCommand, part: usize) {
+        let mut folder = Some(self.current.clone());
         let redirects = command.redirects.iter().filter(|one| one.writes());
         for redirect in redirects {
             let replaces = !matches!(redirect.operator, ">>" | "&>>");
             for target in braces(&redirect.target.text) {
-                self.file(&target, folder, replaces, part);
+                self.file(&target, folder.as_deref(), replaces, part);
             }
         }
         let words: Vec<_> = command.words.iter().flat_map(|word| braces(&word.text)).collect();
         let words: Vec<&str> = words.iter().map(|word| &**word).collect();
+        for to in folders_of_command(&words) {
+            folder = self.resolved(to, folder.as_deref());
+        }
+        let folder = folder.as_deref();
         let found = of_command(&words);
         if found.transfer.is_some() || !found.files.is_empty() {
             self.program(&found, folder, part);
@@ -196,8 +244,20 @@ impl<'a> ListEffects<'a> {
         }
     }
 
+    fn expanded(&self, name: &str) -> String {
+        expand_tildes(name, self.home, Some(&self.current), self.previous.as_deref())
+    }
+
     fn resolved(&self, name: &str, folder: Option<&str>) -> Option<String> {
-        resolve(&expand_home(name, self.home, folder), folder)
+        let name = self.expanded(name);
+        let whole = if name.starts_with('/') || name.is_empty() {
+            name
+        } else {
+            format!("{}/{name}", folder?)
+        };
+        // A folder may have the name, too, after `cd /proc/self/cwd`.
+        let own = folder.filter(|folder| !folder.starts_with("/proc/")).unwrap_or(self.cwd);
+        resolve(&behind_proc(whole, own), None)
     }
 
     fn file(&mut self, name: &str, folder: Option<&str>, is_replaced: bool, part: usize) {
@@ -214,9 +274,8 @@ impl<'a> ListEffects<'a> {
         let is_certain = transfer.may_be_folder();
         let mut names = Vec::new();
         for source in &transfer.sources {
-            let name = base(source.trim_end_matches('/'));
-            let name = if name == ".." { "." } else { name };
-            let inside = self.resolved(&format!("{to}/{name}"), None);
+            let name = self.expanded(source);
+            let inside = self.resolved(&format!("{to}/{}", transfer.name_of(&name)), None);
             if let Some(inside) = &inside {
                 self.write(format!("{inside}/."), part, (replaces, is_certain));
                 self.write(inside.clone(), part, (replaces, is_certain));
@@ -300,6 +359,48 @@ impl<'a> ListEffects<'a> {
         }
         self.paths.push(path);
     }
+}
+
+/// Replaces the links of `/proc` to the working folder of a process, which is `folder`, and to the root
+/// folder in the absolute path `path`. The root folder stands for a descriptor other than those for
+/// output, because it may lead to any file.
+fn behind_proc(mut path: String, folder: &str) -> String {
+    for _ in 0..PROC_LINKS_MAX {
+        let Some(next) = behind_link_of_proc(&path, folder) else { return path };
+        path = next;
+    }
+    "/".to_owned()
+}
+
+/// As [`behind_proc`], for the first link of `/proc` in `path`. `None` if there is none.
+fn behind_link_of_proc(path: &str, folder: &str) -> Option<String> {
+    let mut parts: Vec<&str> = Vec::new();
+    let mut rest = path.split('/');
+    while let Some(part) = rest.next() {
+        match part {
+            "" | "." => continue,
+            ".." => {
+                parts.pop();
+                continue;
+            }
+            part => parts.push(part),
+        }
+        let target = match parts[..] {
+            ["proc", _, "cwd"] | ["proc", _, "task", _, "cwd"] => folder,
+            ["proc", _, "root"] | ["proc", _, "task", _, "root"] => "",
+            ["proc", _, "fd", number]
+            | ["proc", _, "task", _, "fd", number]
+            | ["dev", "fd", number] => {
+                let is_output = matches!(number, "1" | "2") && rest.clone().next().is_none();
+                return (!is_output).then(|| "/".to_owned());
+            }
+            ["dev", "stdin"] => return Some("/".to_owned()),
+            _ => continue,
+        };
+        let rest: Vec<&str> = rest.collect();
+        return Some(format!("{target}/{}", rest.join("/")));
+    }
+    None
 }
 
 /// Rest of `path` behind `folder`: empty, or it begins with `/`. `None` if it is not below it.

@@ -315,9 +315,19 @@ fn sequence(inside: &str) -> Option<Vec<String>> {
 }
 
 /// Replaces `$HOME`, `$PWD`, and tildes at the beginning or after `=` and `:` in `text`; `~name`
-/// becomes `/home/name`. Without `cwd`, the working directory becomes [`UNKNOWN`], as `~-` always
-/// does.
+/// becomes `/home/name`. Without `cwd`, the working directory becomes [`UNKNOWN`], as `~-` and `~1`
+/// always do.
 pub(crate) fn expand_home(text: &str, home: &str, cwd: Option<&str>) -> String {
+    expand_tildes(text, home, cwd, None)
+}
+
+/// Expands `text` as [`expand_home`] does, and `~-`, `~1` and the like to `previous`, if it is given.
+pub(crate) fn expand_tildes(
+    text: &str,
+    home: &str,
+    cwd: Option<&str>,
+    previous: Option<&str>,
+) -> String {
     let mut out = String::with_capacity(text.len());
     let mut start = true;
     let mut rest = text;
@@ -329,7 +339,9 @@ pub(crate) fn expand_home(text: &str, home: &str, cwd: Option<&str>) -> String {
                 "" => out.push_str(home),
                 "+" => out.push_str(cwd.unwrap_or("\u{10FFFD}")),
                 "root" => out.push_str("/root"),
-                name if name.starts_with(['-', '+']) => out.push(UNKNOWN),
+                name if is_earlier_folder(name) => {
+                    out.push_str(previous.unwrap_or("\u{10FFFD}"));
+                }
                 name => {
                     out.push_str("/home/");
                     out.push_str(name);
@@ -346,6 +358,18 @@ pub(crate) fn expand_home(text: &str, home: &str, cwd: Option<&str>) -> String {
         start = matches!(c, '=' | ':') && inactive_character(c).is_none();
     }
     out
+}
+
+/// True if the text after a tilde stands for a folder in which the shell was earlier, or an entry of
+/// its stack of folders: `-`, `1`, `+1`, `-1`.
+fn is_earlier_folder(name: &str) -> bool {
+    name.starts_with(['-', '+']) || name.starts_with(|c: char| c.is_ascii_digit())
+}
+
+/// True if `text` contains the name of a folder in which the shell was earlier, such as `~-`.
+pub(crate) fn names_earlier_folder(text: &str) -> bool {
+    let mut tildes = text.char_indices().filter(|(_, c)| inactive_character(*c) == Some('~'));
+    tildes.any(|(at, c)| is_earlier_folder(&text[at + c.len_utf8()..]))
 }
 
 /// Makes `text` an absolute path without `.`, `..` and double slashes; links are not followed,

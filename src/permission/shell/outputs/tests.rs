@@ -33,6 +33,23 @@ fn names_what_is_replaced() {
         ("cd d && mv ../../w/d ../e; echo a > ../f", "/"),
         ("cd d && (mv ../d ../e)", "/"),
         ("ls -la", ""),
+        ("cp --parents d1/a d2", "/w/d2 /w/d2/d1/a"),
+        ("cp -r --parents ./d1/sub/ -t d2", "/w/d2 /w/d2/d1/sub"),
+        ("cp --parents ~/a d2", "/w/d2 /w/d2/home/u/a"),
+        ("cp -T a b", "/w/b"),
+        ("ln -sfT a b", "/w/b"),
+        ("rsync -a a b", "/w/b /w/b/a"),
+        ("rsync -aR d1/./a b", "/w/b /w/b/a"),
+        ("rsync -aR d1/a b", "/w/b /w/b/d1/a"),
+        ("rsync --exclude x -n a b", ""),
+        ("rsync a b --exclude x", "/w/b /w/b/a"),
+        ("rsync a", ""),
+        ("tar xf a b c/d", "/w /w/b /w/c/d"),
+        ("tar -C d -xf a b", "/w/d /w/d/b"),
+        ("tar xfC a d b", "/w/d /w/d/b"),
+        ("tar xkf a b", ""),
+        ("tar -xOf a b", ""),
+        ("tar xf a", ""),
     ] {
         let found: Vec<String> = found(command).into_iter().map(|output| output.path).collect();
         assert_eq!(found.join(" "), expected, "{command}");
@@ -42,6 +59,62 @@ fn names_what_is_replaced() {
     let many: Vec<String> = (0..300).map(|n| format!("echo > f{n}")).collect();
     let many = outputs(&many.join("\n"), "/w", "/home/u");
     assert!(matches!(many.as_slice(), [output] if output.path == "/"), "{many:?}");
+}
+
+#[test]
+fn folder_of_the_shell_has_other_names() {
+    for (command, expected) in [
+        ("cd d && cp a ~-/b", "/w/b"),
+        ("pushd d && cp a ~1/b", "/w/b"),
+        ("pushd d && cp a ~+1/b", "/w/b"),
+        ("pushd d && pushd e && cp a ~-0/b", "/w/b"),
+        ("cd d && cp ~-/a b", "/w/d/b"),
+        ("cd d && cd - && cp a b", "/w/b"),
+        ("cd d && cd ~- && cp a b", "/w/b"),
+        ("cp a /proc/self/cwd/b", "/w/b"),
+        ("cp a //proc/./thread-self//cwd/../w/b", "/w/b"),
+        ("cp a /proc/$$/cwd/b", "/w/b"),
+        ("cp a /proc/self/task/7/cwd/b", "/w/b"),
+        ("cp a /proc/self/root/w/b", "/w/b"),
+        ("cp a /proc/1/root/proc/self/cwd/b", "/w/b"),
+        ("cd d && cp a /proc/self/cwd/b", "/w/d/b"),
+        ("cd /proc/self/cwd/d && cp a b", "/w/d/b"),
+        ("cd -P d && cp a b", "/w/d/b"),
+        ("env -C d cp a b", "/w/d/b"),
+        ("nice env --chdir=d cp a b", "/w/d/b"),
+        ("git -C d mv -f a b", "/w/d/b"),
+        ("git -C d -C e mv -f a b", "/w/d/e/b"),
+        ("git -C d diff --output b", "/w/d/b"),
+        ("env -C d tee ~+/b", "/w/b"),
+        // Descriptors may lead to any file.
+        ("cp a /dev/fd/3/b", "/"),
+        ("cp a /proc/self/fd/3", "/"),
+        ("echo > /dev/fd/$n", "/"),
+        ("cp a /dev/stdin < b", "/"),
+    ] {
+        let found = found(command);
+        assert!(found.iter().any(|output| output.path == expected), "{command}: {found:?}");
+    }
+    for command in ["echo > /dev/fd/1", "tee /proc/self/fd/2", "tee /dev/stderr"] {
+        assert!(found(command).iter().all(|output| output.path != "/"), "{command}");
+    }
+}
+
+#[test]
+fn copies_onto_a_folder_replace_the_files_in_it() {
+    for command in [
+        "cp -rT src lib",
+        "cp -r --no-target src lib",
+        "rsync -a src/ lib",
+        "cp -r --parents src/lib /w",
+        "rsync -aR src/./lib /w",
+        "rsync -aR src/lib/ /w",
+    ] {
+        let found = outputs(command, "/w", "/home/u");
+        let folders = ["/w/lib/.", "/w/src/lib/."];
+        let is_found = |output: &CommandOutput| folders.contains(&output.path.as_str());
+        assert!(found.iter().any(is_found), "{command}: {found:?}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Files that the programs of a script write or move, as their words name them.
 
-use super::{Call, Walker, base};
+use super::{Call, Walker};
 use crate::shell::destinations::{self, TransferKind};
 use crate::shell::word::{resolve, shown};
 
@@ -28,7 +28,7 @@ impl Walker {
         if transfer.may_be_folder() {
             let folder = to.trim_end_matches('/');
             let names = transfer.sources.iter().map(|source| shown(source));
-            let inside = names.map(|name| format!("{folder}/{}", base(name.trim_end_matches('/'))));
+            let inside = names.map(|name| format!("{folder}/{}", transfer.name_of(&name)));
             self.findings.written.extend(inside);
         }
         if transfer.kind == TransferKind::Move {
