@@ -22,7 +22,7 @@ use std::time::Duration;
 use ractor::{Actor, ActorRef, RpcReplyPort, SupervisionEvent};
 use tokio::task::JoinError;
 
-use crate::conversation::{CallId, ContentPart, Message, MessageId, QuestionId, ToolCall, Usage};
+use crate::conversation::{CallId, ContentPart, Message, MessageId, ToolCall, Usage};
 use crate::delegation::ActionLog;
 use crate::event::{Event, HookEvent, Origin, ToolFailureClass};
 use crate::hook_events::HookOutcome;
@@ -33,7 +33,7 @@ use crate::mailbox::{
 use crate::outcome::Ending;
 use crate::ports::{Thinking, ToolOutput, ToolSpec};
 use crate::provider_client;
-use crate::replay::QueuedInput;
+use crate::replay::{ContinuedRequest, QueuedInput};
 use crate::tool_call::{self, Services};
 use crate::transcript_writer::{Transcript, Unrecorded};
 
@@ -105,7 +105,7 @@ pub(crate) struct UnfinishedCall {
     /// True if the event `tool.requested` is recorded for the call.
     pub(crate) requested: bool,
     /// Permission request of the call that is still open; `None` if there is none.
-    pub(crate) question: Option<QuestionId>,
+    pub(crate) question: Option<ContinuedRequest>,
     /// True if the call has started a subagent and waits for it again.
     pub(crate) attached: bool,
 }
@@ -188,7 +188,7 @@ pub(crate) struct State {
     agent_loop: AgentLoop,
     calls: HashMap<CallId, RunningCall>,
     /// Open permission requests of calls that have not started, from an earlier incarnation.
-    asked: HashMap<CallId, QuestionId>,
+    asked: HashMap<CallId, ContinuedRequest>,
     /// Calls that have started subagents in an earlier incarnation and wait for them again.
     attached: HashSet<CallId>,
     report: Option<Report<InvocationOutcome>>,
@@ -343,9 +343,9 @@ impl State {
     }
 
     fn skip(&mut self, call: &ToolCall, output: &ToolOutput) {
-        if let Some(request_id) = self.asked.remove(&call.id) {
+        if let Some(ContinuedRequest { id: request_id, target }) = self.asked.remove(&call.id) {
             let reason = "the call that asked was skipped".to_owned();
-            self.note(Event::PermissionWithdrawn { request_id, reason });
+            self.note(Event::PermissionWithdrawn { request_id, reason, target });
         }
         self.note(failed_event(call, output, ToolFailureClass::Skipped));
     }

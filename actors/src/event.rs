@@ -892,6 +892,9 @@ pub enum Event {
         request_id: QuestionId,
         /// Reason of the withdrawal.
         reason: String,
+        /// The tool whose call, or the agent whose start, was in question.
+        #[serde(flatten)]
+        target: PermissionTarget,
     },
 
     /// A person let the call of a permission request run in a trial: in a throw-away view of the

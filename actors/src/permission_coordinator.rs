@@ -285,8 +285,8 @@ impl Actor for PermissionCoordinator {
     async fn pre_start(&self, _: ActorRef<Msg>, args: Args) -> StartResult<State> {
         let state = State { args, open: VecDeque::new(), settling: 0, waiting: Vec::new() };
         // Waiting calls ask again; the other requests would stay open on the screen.
-        for (id, ShownQuestion { origin, .. }) in state.args.book.end_orphans() {
-            state.withdrawn(&id, &origin, GONE);
+        for (id, shown) in state.args.book.end_orphans() {
+            state.withdrawn(&id, &shown, GONE);
         }
         Ok(state)
     }
@@ -339,6 +339,7 @@ impl State {
         let shown = ShownQuestion {
             origin: Arc::clone(&ask.origin),
             summary: ask.action.summary.clone(),
+            target: target(&ask),
             asker: ask.asker.clone(),
         };
         self.args.book.show(ask.id.clone(), shown);
@@ -557,8 +558,8 @@ impl State {
     /// Ends a request that needs no answer of its own any more, and records the withdrawal with the
     /// reason for observers. The call is judged again.
     fn covered(&self, ask: ApprovalRequest, reason: &str) {
-        if self.args.book.end(&ask.id, QuestionEnd::Answered(None)).is_some() {
-            self.withdrawn(&ask.id, &ask.origin, reason);
+        if let Some(shown) = self.args.book.end(&ask.id, QuestionEnd::Answered(None)) {
+            self.withdrawn(&ask.id, &shown, reason);
         }
         ask.reply.send(ApprovalResult::Covered);
     }
@@ -606,15 +607,16 @@ impl State {
 
     fn withdraw(&mut self, id: &QuestionId) {
         self.open.retain(|ask| ask.id != *id);
-        if let Some(ShownQuestion { origin, .. }) = self.args.book.end(id, QuestionEnd::Withdrawn) {
-            self.withdrawn(id, &origin, GONE);
+        if let Some(shown) = self.args.book.end(id, QuestionEnd::Withdrawn) {
+            self.withdrawn(id, &shown, GONE);
         }
     }
 
-    fn withdrawn(&self, id: &QuestionId, origin: &Arc<Origin>, reason: &str) {
+    fn withdrawn(&self, id: &QuestionId, shown: &ShownQuestion, reason: &str) {
         let (request_id, reason) = (id.clone(), reason.to_owned());
-        let event = Event::PermissionWithdrawn { request_id, reason };
-        self.args.transcript.note(Some(origin), event);
+        let target = shown.target.clone();
+        let event = Event::PermissionWithdrawn { request_id, reason, target };
+        self.args.transcript.note(Some(&shown.origin), event);
     }
 }
 

@@ -21,8 +21,9 @@ use crate::conversation::{
 use crate::cost::Budget;
 use crate::delegation::{ActionLog, Forget};
 use crate::event::{
-    Branch, Event, Grant, JobEnd, MessageKind, Origin, PermissionMode, PromptOverrides, RecordId,
-    ResumedConfig, SandboxTier, Scope, StartedCall, StoredRecord, TargetType, TodoItem,
+    Branch, Event, Grant, JobEnd, MessageKind, Origin, PermissionMode, PermissionTarget,
+    PromptOverrides, RecordId, ResumedConfig, SandboxTier, Scope, StartedCall, StoredRecord,
+    TargetType, TodoItem,
 };
 use crate::ledger::{Accounts, LOST_REPLY};
 use crate::outcome::Memories;
@@ -213,6 +214,22 @@ pub struct OpenQuestion {
     pub summary: String,
     /// Hash of the effect in question.
     pub digest: String,
+    /// Target of the request.
+    pub target: PermissionTarget,
+}
+
+impl OpenQuestion {
+    /// The request, for its call that is continued.
+    pub(crate) fn request(&self) -> ContinuedRequest {
+        ContinuedRequest { id: self.request_id.clone(), target: self.target.clone() }
+    }
+}
+
+/// Permission request that is open while its call is continued after an interruption.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ContinuedRequest {
+    pub(crate) id: QuestionId,
+    pub(crate) target: PermissionTarget,
 }
 
 /// A queued message, which its agent has not received yet.
@@ -357,7 +374,7 @@ fn inherit(inherited: &mut Memories, event: &Event) {
 impl Replay {
     /// Version of the serialised state of a fold. It must change when the same records give another
     /// result.
-    pub const VERSION: u32 = 6;
+    pub const VERSION: u32 = 7;
 
     /// Creates an empty fold for `invocation`, or for the main agent if it is `None`.
     pub fn new(invocation: Option<InvocationId>) -> Replay {
@@ -542,13 +559,14 @@ impl Replay {
     #[expect(clippy::wildcard_enum_match_arm, reason = "only questions and their ends matter")]
     fn question(&mut self, record: &StoredRecord) {
         match &record.event {
-            Event::PermissionRequested { request_id, call_id, summary, digest, .. } => {
+            Event::PermissionRequested { request_id, call_id, summary, digest, target, .. } => {
                 let question = OpenQuestion {
                     request_id: request_id.clone(),
                     origin: record.origin.clone(),
                     call_id: call_id.clone(),
                     summary: summary.clone(),
                     digest: digest.clone(),
+                    target: target.clone(),
                 };
                 // Asked again under the same id: the later text counts.
                 self.close_question(request_id);

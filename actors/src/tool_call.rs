@@ -18,13 +18,14 @@ use ractor::{Actor, ActorRef};
 use serde_json::Value;
 use tokio::task::JoinError;
 
-use crate::conversation::{QuestionId, ToolCall};
+use crate::conversation::ToolCall;
 use crate::delegation::{self, DELEGATE};
 use crate::event::{Event, HookEvent, Origin, StartedCall, ToolFailureClass};
 use crate::mailbox::{
     AliveToken, HandlerResult, OwnedTask, Report, SharedReport, StartResult, panic_text, spawn_task,
 };
 use crate::ports::{HookPayload, ToolOutput};
+use crate::replay::ContinuedRequest;
 
 pub(crate) use checkpoints::Checkpoints;
 pub(crate) use post_call::Notices;
@@ -64,7 +65,7 @@ pub(crate) struct Args {
     pub(crate) call: ToolCall,
     /// Permission request of this call that is still open, from before the session was interrupted.
     /// `None` if there is none.
-    pub(crate) question: Option<QuestionId>,
+    pub(crate) question: Option<ContinuedRequest>,
     /// True if the call has already started a subagent and waits for it again.
     pub(crate) attached: bool,
     /// Bytes of text that the context budget leaves for the result.

@@ -98,7 +98,7 @@ pub(crate) fn apply(
         Event::PermissionDenied { request_id, reason, .. } => {
             end(request_id, RecordedAnswer::Denied(reason.clone()), None);
         }
-        Event::PermissionWithdrawn { request_id, reason } => {
+        Event::PermissionWithdrawn { request_id, reason, .. } => {
             let how = if reason.contains("covers it") {
                 RecordedAnswer::Covered
             } else {

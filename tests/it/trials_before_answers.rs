@@ -128,7 +128,9 @@ fn interrupted_trial_leaves_nothing() {
     driver.answer(&asked, "try");
     wait_for_layer(&machine, "a");
     driver.send(&json!({"type": "interrupt"}));
-    driver.running.wait_for("permission.withdrawn");
+    let withdrawn = driver.running.wait_for("permission.withdrawn");
+    let target = (&withdrawn["targetType"], &withdrawn["targetName"]);
+    assert_eq!(target, (&json!("tool"), &json!("bash")));
     drop(driver.stdin);
     driver.running.end();
     assert_eq!(digest(&machine.path("work")), before);

@@ -12,11 +12,12 @@ use crate::agent_invocation::ending::failed_event;
 use crate::agent_invocation::model_turn::{has_effects, requested_event};
 use crate::agent_invocation::{Msg, State, UnfinishedCall};
 use crate::context::bytes_in;
-use crate::conversation::{CallId, Message, QuestionId, ToolCall};
+use crate::conversation::{CallId, Message, ToolCall};
 use crate::delegation::{ActionLog, DELEGATE};
 use crate::event::{Event, Origin, ToolFailureClass};
 use crate::mailbox::{HandlerResult, Lost, Report, spawn_unless_lost, tell};
 use crate::ports::{ToolOutput, ToolSpec};
+use crate::replay::ContinuedRequest;
 use crate::tool_call::Services;
 use crate::tool_call::{self, IntentProgress, ToolCallRun, outcome_unknown, unknown_event};
 use crate::transcript_writer::Transcript;
@@ -46,7 +47,7 @@ impl RunningCall {
 }
 
 /// Calls with the results of those that have ended, and open permission requests by call.
-type TakenUp = (Vec<(TurnCall, Option<ToolOutput>)>, HashMap<CallId, QuestionId>);
+type TakenUp = (Vec<(TurnCall, Option<ToolOutput>)>, HashMap<CallId, ContinuedRequest>);
 
 /// Converts the calls of the last reply of an earlier incarnation to inputs for the loop and open
 /// permission requests. Records the event `tool.requested` of calls that lack it.

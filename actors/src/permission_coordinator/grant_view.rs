@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use tokio::sync::watch;
 
 use crate::conversation::QuestionId;
-use crate::event::{Event, Grant, Origin, Scope};
+use crate::event::{Event, Grant, Origin, PermissionTarget, Scope};
 use crate::guarded::Guarded;
 use crate::ports::{Clock, GrantStore, GrantTime};
 use crate::transcript_writer::Transcript;
@@ -44,6 +44,7 @@ pub(crate) struct ShownQuestion {
     pub(crate) origin: Arc<Origin>,
     /// One-line description of the effect.
     pub(crate) summary: String,
+    pub(crate) target: PermissionTarget,
     pub(crate) asker: Weak<()>,
 }
 
@@ -186,10 +187,10 @@ impl GrantView {
     /// Withdraws all open requests, because no answer can come any more.
     pub(crate) fn withdraw_all(&self) {
         let shown = std::mem::take(&mut self.questions.lock().shown);
-        for (request_id, ShownQuestion { origin, .. }) in shown {
+        for (request_id, ShownQuestion { origin, target, .. }) in shown {
             self.questions.lock().end(request_id.clone(), QuestionEnd::Withdrawn);
             let reason = "the permission prompt is unavailable".to_owned();
-            let event = Event::PermissionWithdrawn { request_id, reason };
+            let event = Event::PermissionWithdrawn { request_id, reason, target };
             self.transcript.note(Some(&origin), event);
         }
     }

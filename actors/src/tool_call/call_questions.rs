@@ -98,12 +98,14 @@ impl Pipeline {
         user_request: Option<UserRequest>,
     ) -> OpenCallRequest {
         let before = self.asked.take();
-        let id = before.clone().unwrap_or_else(|| self.services.ids.question());
+        let id = before.as_ref().map(|before| before.id.clone());
+        let id = id.unwrap_or_else(|| self.services.ids.question());
         let guard = ApprovalGuard::new(id.clone(), self.services.permissions.clone());
-        if before.is_some() {
+        if let Some(before) = before {
             let shown = ShownQuestion {
                 origin: Arc::clone(&self.origin),
                 summary: action.summary.clone(),
+                target: before.target,
                 asker: guard.watch(),
             };
             self.services.book.show(id.clone(), shown);

@@ -318,7 +318,14 @@ async fn withdraws_the_request_of_a_call_that_is_allowed_now() {
     let mut stage = bench.start().await;
     let running = stage.session.resume().await.unwrap();
     soon("the run", running.outcome()).await.unwrap();
-    stage.until(|event| matches!(event, Event::PermissionWithdrawn { .. })).await;
+    let withdrawn = stage.until(|event| matches!(event, Event::PermissionWithdrawn { .. })).await;
+    let of_request = |event: &Event| match event {
+        Event::PermissionRequested { target, .. } | Event::PermissionWithdrawn { target, .. } => {
+            target.clone()
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(of_request(withdrawn.event()), of_request(&whole[cut - 1].event));
     stage.end().await;
     check_pairs(&bench.journal.records());
 }

@@ -298,7 +298,7 @@ impl Story {
                 let what = if is_user_request { "not answered" } else { "denied" };
                 (request_id, (false, format!("{what} by {by}: {reason}")))
             }
-            Event::PermissionWithdrawn { request_id, reason } => {
+            Event::PermissionWithdrawn { request_id, reason, .. } => {
                 (request_id, (false, format!("withdrawn: {reason}")))
             }
             event => return self.note(&event),

@@ -48,7 +48,8 @@ fn asked(id: &str) -> Event {
 }
 
 fn withdrawn(id: &str) -> Event {
-    Event::PermissionWithdrawn { request_id: QuestionId::new(id), reason: String::new() }
+    let target = PermissionTarget::default();
+    Event::PermissionWithdrawn { request_id: QuestionId::new(id), reason: String::new(), target }
 }
 
 fn resumed() -> Event {

@@ -2,7 +2,7 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use posse_actors::conversation::{CallId, ContentPart, MessageId, QuestionId};
-use posse_actors::event::{Event, MessageKind, Scope, TrialOffer};
+use posse_actors::event::{Event, MessageKind, PermissionTarget, Scope, TrialOffer};
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_base::failure::{Exit, Failure};
 use posse_frontend::Selectable;
@@ -591,6 +591,7 @@ fn answer_from_another_front_end_closes_the_request() {
     stage.happens(Event::PermissionWithdrawn {
         request_id: QuestionId::new("q1"),
         reason: "gone".to_owned(),
+        target: PermissionTarget::default(),
     });
     stage.later(400);
     assert_eq!(stage.types("y"), []);

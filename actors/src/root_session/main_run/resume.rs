@@ -269,8 +269,9 @@ impl SessionBase {
     }
 
     pub(crate) fn withdraw(&self, questions: Vec<OpenQuestion>) {
-        for OpenQuestion { request_id, origin, .. } in questions {
-            let event = Event::PermissionWithdrawn { request_id, reason: BROKE_OFF.to_owned() };
+        for OpenQuestion { request_id, origin, target, .. } in questions {
+            let reason = BROKE_OFF.to_owned();
+            let event = Event::PermissionWithdrawn { request_id, reason, target };
             self.transcript.note(origin.as_ref(), event);
         }
     }
@@ -338,7 +339,7 @@ pub(crate) fn pending(messages: &[Arc<Message>], left: &OpenCalls) -> Vec<Unfini
             call: call.clone(),
             output,
             requested: open.is_none_or(|open| open.requested),
-            question: question.map(|asked| asked.request_id.clone()),
+            question: question.map(OpenQuestion::request),
             attached,
         }
     });
