@@ -13,6 +13,7 @@ use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -52,6 +53,9 @@ pub enum StoreError {
     /// git failed. The text is the beginning of its error output.
     #[error("git cannot store the checkpoint: {0}")]
     Git(String),
+    /// [`Store::stop`] was called.
+    #[error("the session has ended")]
+    Stopped,
 }
 
 impl From<io::Error> for StoreError {
@@ -97,6 +101,8 @@ pub struct Store {
     limits: WalkLimits,
     /// Last state that this process has taken, with the identity of the cache file then.
     last: Mutex<LastState>,
+    /// True if no state is stored any more.
+    is_stopped: AtomicBool,
 }
 
 /// Content of a file; `None`: there is no file.
@@ -124,7 +130,15 @@ impl Store {
         let git = Git::open(program, dir.join("git"))?;
         let keys = workspace.roots().map(key).collect();
         let limits = WalkLimits { file_bytes_max, files_max: FILES_MAX };
-        Ok(Store { dir, workspace, keys, git, limits, last: Mutex::default() })
+        Ok(Store {
+            dir,
+            workspace,
+            keys,
+            git,
+            limits,
+            last: Mutex::default(),
+            is_stopped: AtomicBool::new(false),
+        })
     }
 
     /// All checkpoints, the oldest first.
@@ -171,6 +185,11 @@ impl Store {
     /// Path of the root of the workspace with this index.
     pub fn root(&self, index: usize) -> Option<&Path> {
         self.workspace.roots().nth(index)
+    }
+
+    /// Gives up the state that another thread stores, at the next file, and stores no further one.
+    pub fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
     }
 
     fn compare(

@@ -42,7 +42,7 @@ pub(super) fn failure(error: &StoreError, folder: &Path) -> Failure {
         StoreError::Full => Failure::new(ErrorCode::CheckpointStore, Exit::Failed, text)
             .at(folder.display().to_string())
             .fix("free disk space, or remove old ones with `posse checkpoints prune`"),
-        StoreError::Io(_) | StoreError::Git(_) => {
+        StoreError::Io(_) | StoreError::Git(_) | StoreError::Stopped => {
             Failure::new(ErrorCode::CheckpointStore, Exit::Failed, text)
                 .at(folder.display().to_string())
                 .fix("check the folder; without it, posse begins anew")

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::journal_lock::{has_namespaces, small_disk};
 use crate::model_server::{ModelServer, calls, runs, says};
-use crate::posse::{Machine, RunningPosse};
+use crate::posse::{Machine, RunningPosse, process_in};
 use crate::tui::Tmux;
 
 /// Longer than the pause in which a key is no answer to a question.
@@ -210,6 +210,11 @@ fn escape_twice_rewinds_in_the_terminal_ui() {
     tmux.wait_for("restore 2 files of checkpoint 1; not restored: mine");
     tmux.wait_until("the files", |_| machine.read("a") == "1\n");
     assert!(!machine.work("made").exists());
+    // The record with which the call of the restore ends.
+    let journal = machine.session_dir().join("session.jsonl");
+    tmux.wait_until("the end of the call", |_| {
+        fs::read_to_string(&journal).unwrap().contains("\"type\":\"message.queued\"")
+    });
     // A change of the user is touched only if the user says so.
     assert_eq!(machine.read("mine"), "of the user\n");
     tmux.says("/rewind 1 all");
@@ -241,4 +246,39 @@ fn a_disk_that_fills_stops_the_effect_and_not_the_session() {
     assert!(!machine.work("made").exists());
     let told = server.tool_results().remove(0);
     assert!(told.contains("Not started") && told.contains("no space is left"), "{told}");
+}
+
+/// A task that only reads ends long before the present state is stored.
+#[test]
+fn nothing_of_a_checkpoint_is_left_after_the_end() {
+    let look = || calls(&[("list_dir", json!({"path": "."}))]);
+    let server = ModelServer::start(vec![look(), says("Done.")]);
+    let machine = Machine::with(&server);
+    let mut state = 1_u32;
+    let mut noise = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        state.to_be_bytes()[0]
+    });
+    for at in 0..60 {
+        machine.write(&format!("large/{at}"), noise.by_ref().take(1 << 20).collect::<Vec<u8>>());
+    }
+    machine.posse(&["run", "--yes", "look around"]).assert_code(0);
+    let found = process_in(&machine.path("posse"));
+    assert_eq!(found, None, "a process works after the end");
+    let projects = fs::read_dir(machine.path("posse/state/projects")).unwrap();
+    let mut stores = 0;
+    for project in projects.flatten() {
+        let git = project.path().join("checkpoints/git");
+        // On a slow machine the session ends before the store is opened.
+        let names = |folder: &str| {
+            let entries = fs::read_dir(git.join(folder)).into_iter().flatten();
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        };
+        let is_unfinished = |name: &String| name.starts_with("tmp_") || name.contains("crash");
+        let left: Vec<String> =
+            names(".").chain(names("objects/pack")).filter(is_unfinished).collect();
+        assert_eq!(left, Vec::<String>::new());
+        stores += 1;
+    }
+    assert_eq!(stores, 1);
 }

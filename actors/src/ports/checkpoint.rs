@@ -51,6 +51,10 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// Begins to store the present state as that after the effects of checkpoint `id`. The future
     /// waits for the end. `Err`: reason in words.
     fn finish(&self, id: u64) -> PortFuture<Result<(), String>>;
+
+    /// Ends the work that [`CheckpointStore::prepare`] began and no call waits for. The future waits
+    /// until no process works for the store.
+    fn close(&self) -> PortFuture<()>;
 }
 
 /// Store that takes no checkpoints.
@@ -77,5 +81,9 @@ impl CheckpointStore for NoCheckpoints {
 
     fn finish(&self, _: u64) -> PortFuture<Result<(), String>> {
         Box::pin(async { Ok(()) })
+    }
+
+    fn close(&self) -> PortFuture<()> {
+        Box::pin(async {})
     }
 }

@@ -147,7 +147,8 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Waits until the states after all runs are stored. Errors become warnings.
+    /// Waits until the states after all runs are stored, and no process works for the store any
+    /// more. Errors become warnings.
     pub(crate) async fn settle(&self, transcript: &Transcript) {
         self.end();
         let finishing = std::mem::take(&mut *self.shared.finishing.lock());
@@ -157,6 +158,7 @@ impl Checkpoints {
                 transcript.note(None, Event::Warning { message });
             }
         }
+        self.store.close().await;
     }
 }
 

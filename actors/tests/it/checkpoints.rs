@@ -68,6 +68,11 @@ impl CheckpointStore for NotesStore {
         self.0.say(format!("finish {id}"));
         Box::pin(async { Ok(()) })
     }
+
+    fn close(&self) -> PortFuture<()> {
+        self.0.say("close".to_owned());
+        Box::pin(async {})
+    }
 }
 
 fn bench(script: Vec<ModelStep>, notes: &Arc<Notes>) -> (SessionBuilder, RunCounter) {
@@ -123,6 +128,7 @@ async fn a_run_with_effects_has_one_checkpoint() {
         "prepare",
         "take before write",
         "finish 3",
+        "close",
     ];
     assert_eq!(notes.said(), expected);
     assert_eq!(count(&seen, "checkpoint.created"), 3);

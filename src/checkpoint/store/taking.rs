@@ -2,6 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest, Sha256};
@@ -221,6 +222,10 @@ impl Storing<'_> {
                 let Entry { stamp, is_settled, hash, .. } = *known;
                 entries.push(Entry { path: file.path, stamp, is_settled, hash });
                 continue;
+            }
+            if self.store.is_stopped.load(Ordering::Relaxed) {
+                // The process of git ends with this value.
+                return Err(StoreError::Stopped);
             }
             self.is_changed = true;
             self.done += 1;
