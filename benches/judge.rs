@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use posse::permission::{PolicySettings, RulePolicy, command_grant};
 use posse_actors::event::{Grant, PermissionMode};
 use posse_actors::ports::{
-    Access, Action, AnswerSource, Operation, Policy, Situation, ToolAnnotations,
+    Access, Action, AnswerSource, CommandDeletions, Operation, Policy, Situation, ToolAnnotations,
 };
 
 /// Maximum of the median time of one judgement, in microseconds.
@@ -99,6 +99,7 @@ fn action(command: &str) -> Action {
             cwd: "/w".into(),
             links: Vec::new(),
             replaces: Vec::new(),
+            deletions: CommandDeletions::default(),
             in_trial: false,
         }],
         summary: String::new(),

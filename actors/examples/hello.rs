@@ -13,9 +13,9 @@ use posse_actors::event::{Announcement, Event, Scope};
 use posse_actors::outcome::Ending;
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::ports::{
-    Action, AnswerSource, CallContext, NoCheckpoints, NoGrants, NoHooks, Operation, PermittedCall,
-    PortFuture, Ports, Prepared, RunContext, SideEffect, Tool, ToolAnnotations, ToolError,
-    ToolOutput, ToolSpec, Toolbox,
+    Action, AnswerSource, CallContext, CommandDeletions, NoCheckpoints, NoGrants, NoHooks,
+    Operation, PermittedCall, PortFuture, Ports, Prepared, RunContext, SideEffect, Tool,
+    ToolAnnotations, ToolError, ToolOutput, ToolSpec, Toolbox,
 };
 use posse_actors::root_session::{SessionEnding, SessionHandle, SessionSettings};
 use posse_actors::testing::{
@@ -59,6 +59,7 @@ impl Tool for Greet {
                     cwd: "/".to_owned(),
                     links: Vec::new(),
                     replaces: Vec::new(),
+                    deletions: CommandDeletions::default(),
                     in_trial: false,
                 }],
                 summary: format!("greet {name}"),

@@ -21,9 +21,13 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-pub use action::{Action, CommandOutput, CommandPath, EarlierName, Operation, PathLink, Prepared};
+pub use action::{
+    Action, CommandDeletions, CommandOutput, CommandPath, EarlierName, Operation, PathLink,
+    Prepared,
+};
 pub use checkpoint::{
-    CheckpointProgress, CheckpointRequest, CheckpointStore, NoCheckpoints, TakenCheckpoint,
+    CheckpointCoverage, CheckpointProgress, CheckpointRequest, CheckpointStore, NoCheckpoints,
+    TakenCheckpoint,
 };
 pub use clock::{Clock, Ids};
 pub use connections::{ConnectionAnswer, ConnectionAsker, ConnectionRequest};

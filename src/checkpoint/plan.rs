@@ -3,6 +3,9 @@
 //! Pure: no file is read or written here.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use crate::entry::Kind;
 use crate::git::TreeChange;
@@ -54,6 +57,11 @@ pub struct ChangedFile {
 }
 
 impl ChangedFile {
+    /// Path relative to the root.
+    pub(crate) fn relative(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.path))
+    }
+
     /// Path as text. Invalid UTF-8 is replaced.
     pub fn name(&self) -> String {
         String::from_utf8_lossy(&self.path).into_owned()

@@ -6,7 +6,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use posse_actors::ports::{
-    CheckpointProgress, CheckpointRequest, CheckpointStore, PortFuture, TakenCheckpoint, Tool,
+    CheckpointCoverage, CheckpointProgress, CheckpointRequest, CheckpointStore, PortFuture,
+    TakenCheckpoint, Tool,
 };
 use posse_base::threads;
 use posse_tools::workspace::Workspace;
@@ -184,6 +185,14 @@ impl CheckpointStore for SessionCheckpoints {
 
     fn finish(&self, id: u64) -> PortFuture<Result<(), String>> {
         self.0.begin(move |shared| shared.finish(id))
+    }
+
+    fn coverage(
+        &self,
+        paths: Vec<String>,
+        id: Option<u64>,
+    ) -> PortFuture<Result<CheckpointCoverage, String>> {
+        self.0.begin(move |shared| shared.store()?.coverage(&paths, id))
     }
 
     fn close(&self) -> PortFuture<()> {

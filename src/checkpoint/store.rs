@@ -4,6 +4,7 @@
 //! checkpoint), `objects/` (copies of the objects of repositories), `state-<roots>.bin` (cache of
 //! the last state), and `lock`.
 
+mod coverage;
 mod restoring;
 mod retention;
 mod taking;

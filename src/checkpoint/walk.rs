@@ -232,7 +232,7 @@ impl Walker<'_> {
 }
 
 /// Names and kinds of the entries of a folder.
-fn read_entries(folder: &OwnedFd) -> Result<Vec<(OsString, Option<Type>)>, nix::Error> {
+pub(crate) fn read_entries(folder: &OwnedFd) -> Result<Vec<(OsString, Option<Type>)>, nix::Error> {
     let copy = folder.try_clone().map_err(|_| nix::Error::EMFILE)?;
     let mut dir = Dir::from_fd(copy)?;
     let mut entries = Vec::new();

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use posse_actors::event::{PermissionMode, SandboxTier};
 use posse_actors::ports::{
-    Access, Action, AnswerSource, HookReport, HookResult, HookedCall, Operation, Policy, Situation,
-    Verdict,
+    Access, Action, AnswerSource, CommandDeletions, HookReport, HookResult, HookedCall, Operation,
+    Policy, Situation, Verdict,
 };
 
 use crate::hooks::report;
@@ -50,6 +50,7 @@ impl Guards {
                 cwd,
                 links: Vec::new(),
                 replaces: Vec::new(),
+                deletions: CommandDeletions::default(),
                 in_trial: false,
             }],
             summary: String::new(),

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use posse_actors::event::{Grant, PermissionMode, SandboxTier, Scope};
 use posse_actors::ports::{
-    Access, Action, AnswerSource, Coverage, Operation, PathLink, PermissionQuestion, Situation,
-    ToolAnnotations, Verdict,
+    Access, Action, AnswerSource, CommandDeletions, Coverage, Operation, PathLink,
+    PermissionQuestion, Situation, ToolAnnotations, Verdict,
 };
 use serde::Serialize;
 
@@ -118,6 +118,7 @@ impl RulePolicy {
                 cwd: cwd.to_owned(),
                 links: links.to_vec(),
                 replaces: replaces.to_vec(),
+                deletions: CommandDeletions::default(),
                 in_trial: false,
             }],
             summary: command.to_owned(),

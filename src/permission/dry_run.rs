@@ -51,7 +51,9 @@ mod tests {
     use std::time::Duration;
 
     use posse_actors::event::Scope;
-    use posse_actors::ports::{Confinement, NetworkAccess, PermissionQuestion, ToolAnnotations};
+    use posse_actors::ports::{
+        CommandDeletions, Confinement, NetworkAccess, PermissionQuestion, ToolAnnotations,
+    };
 
     use super::*;
 
@@ -86,6 +88,7 @@ mod tests {
             cwd: root.clone(),
             links: Vec::new(),
             replaces: Vec::new(),
+            deletions: CommandDeletions::default(),
             in_trial: false,
         };
         let write = Operation::Write { path, relative, root, repository: None };

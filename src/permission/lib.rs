@@ -71,6 +71,13 @@ pub fn command_outputs(command: &str, cwd: &str, home: Option<&str>) -> Vec<Comm
     shell::outputs::outputs(command, cwd, home.unwrap_or(HOME_UNKNOWN))
 }
 
+/// Returns the absolute paths that `command` deletes. `None` if its words do not name all of them,
+/// or if it destroys in another way as well. `home`: home folder of the user; `None` means
+/// `/home/user`.
+pub fn command_deletions(command: &str, cwd: &str, home: Option<&str>) -> Option<Vec<String>> {
+    shell::deletions::deletions(command, cwd, home.unwrap_or(HOME_UNKNOWN))
+}
+
 /// Returns one error for each invalid rule; an empty list if all are valid. `tools`: names of all
 /// tools of posse.
 pub fn check_rules(rules: &[Value], tools: &[&str]) -> Vec<Failure> {

@@ -1,19 +1,23 @@
 //! Permission modes in the policy: the class of an action, and the verdict of the mode about it.
 //! The decision itself is [`decide`] of the kernel.
 
+use std::path::Path;
+
 use posse_actors::event::{PermissionMode, SandboxTier};
 use posse_actors::ports::{
     Access, Action, CommandConfinement, Confinement, Coverage, EffectClass, ModeDecision,
     ModeProfile, NetworkAccess, Operation, PermissionQuestion, Situation, Verdict, decide,
 };
 use posse_base::failure::printable;
+use posse_base::protected::is_protected_in;
+use posse_base::secrets::is_secret;
 
 use crate::commands::only_reads;
 use crate::shell::Judged;
 use crate::shell::allow::PlainCommand;
 use crate::shell::effects::{Hazards, hazards};
 use crate::shell::options::Reading;
-use crate::{JudgedAction, RulePolicy, SandboxMode, deny};
+use crate::{JudgedAction, PolicySettings, RulePolicy, SandboxMode, command_deletions, deny};
 
 /// Class of an action, with the reason why modes treat it with care.
 struct Classified {
@@ -206,7 +210,7 @@ impl RulePolicy {
                 EffectClass::Edit.into()
             }
             Access::Process if !case.scripts.is_empty() => {
-                command_class(case, self.asks_by_domain(case.situation))
+                command_class(case, self.asks_by_domain(case.situation), &self.settings)
             }
             _ => EffectClass::Unknown.into(),
         }
@@ -215,7 +219,11 @@ impl RulePolicy {
 
 /// Class of the commands of an action: that of the one with the widest effects. `by_domain`: the
 /// proxy asks about the domains that they reach.
-fn command_class(case: &JudgedAction<'_>, by_domain: bool) -> Classified {
+fn command_class(
+    case: &JudgedAction<'_>,
+    by_domain: bool,
+    settings: &PolicySettings,
+) -> Classified {
     if only_reads(case) && case.scripts.iter().all(Judged::is_read_alike) {
         return EffectClass::ReadingCommand.into();
     }
@@ -227,9 +235,13 @@ fn command_class(case: &JudgedAction<'_>, by_domain: bool) -> Classified {
         let reason = Some(format!("`{}` needs the network", printable(program)));
         return Classified { class: EffectClass::NetworkCommand, reason };
     }
-    if let Some(reason) = destruction(case, &hazards) {
+    if let Some(reason) = destruction(case, &hazards, settings) {
         let reason = Some(printable(&reason));
         return Classified { class: EffectClass::Destruction, reason };
+    }
+    if let Some(reason) = hazards.iter().find_map(|hazards| hazards.destroys.as_deref()) {
+        let reason = Some(printable(reason));
+        return Classified { class: EffectClass::RestorableDeletion, reason };
     }
     // A program that runs what the project configures must not do so where it can write.
     let is_known = |part: &PlainCommand| part.creates || part.reading == Reading::Plain;
@@ -241,11 +253,14 @@ fn command_class(case: &JudgedAction<'_>, by_domain: bool) -> Classified {
 }
 
 /// Reason why the commands are [`EffectClass::Destruction`]; `None` if they are not known to delete,
-/// overwrite or discard.
-///
-/// A checkpoint does not change this: it can leave files out, and a restore keeps some.
-fn destruction(case: &JudgedAction<'_>, hazards: &[Hazards]) -> Option<String> {
+/// overwrite or discard, or only delete files that a checkpoint can bring back.
+fn destruction(
+    case: &JudgedAction<'_>,
+    hazards: &[Hazards],
+    settings: &PolicySettings,
+) -> Option<String> {
     let destroys = hazards.iter().find_map(|hazards| hazards.destroys.clone());
+    let destroys = destroys.filter(|_| !is_restorable(case, settings));
     let replaced = case.action.operations.iter().find_map(|operation| match operation {
         Operation::Execute { replaces, .. } => replaces.first(),
         _ => None,
@@ -261,6 +276,30 @@ fn destruction(case: &JudgedAction<'_>, hazards: &[Hazards]) -> Option<String> {
     };
     let moved_out = || case.scripts.iter().find_map(|script| script.moved_out.clone());
     destroys.or_else(moved_out).or_else(replaced).or_else(doubtful)
+}
+
+/// True if the action is one command that deletes exactly the files which a checkpoint can bring
+/// back, none of them by the name of a protected or secret file, and destroys nothing else.
+///
+/// The words are read again: what was found when the call was prepared must be what they say.
+fn is_restorable(case: &JudgedAction<'_>, settings: &PolicySettings) -> bool {
+    let [Operation::Execute { command, cwd, deletions, .. }] = case.action.operations.as_slice()
+    else {
+        return false;
+    };
+    let is_plain = |path: &String| {
+        settings.roots.iter().any(|root| {
+            let relative = path.strip_prefix(root.as_str()).and_then(|rest| rest.strip_prefix('/'));
+            relative.is_some_and(|relative| {
+                !is_protected_in(Path::new(root), relative) && !is_secret(relative)
+            })
+        })
+    };
+    deletions.are_restorable
+        && !deletions.is_empty()
+        && deletions.paths.iter().all(is_plain)
+        && command_deletions(command, cwd, settings.home.as_deref()).as_ref()
+            == Some(&deletions.paths)
 }
 
 /// Reason of a denial for the model. It says what the model can do instead.
@@ -281,6 +320,7 @@ fn denial(
             | EffectClass::FileCommand
             | EffectClass::Command
             | EffectClass::Destruction
+            | EffectClass::RestorableDeletion
             | EffectClass::NetworkCommand
     );
     let why = match (is_command, confinement) {

@@ -8,6 +8,7 @@
 pub(crate) mod allow;
 mod arguments;
 pub(crate) mod danger;
+pub(crate) mod deletions;
 mod destinations;
 pub(crate) mod effects;
 pub(crate) mod folders;

@@ -4,7 +4,7 @@ use posse_base::failure::ErrorCode;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use posse_actors::ports::ToolAnnotations;
+use posse_actors::ports::{CommandDeletions, ToolAnnotations};
 use proptest::prelude::*;
 
 use super::*;
@@ -137,6 +137,7 @@ pub(super) fn action(call: &str) -> Action {
                 cwd: ROOT.into(),
                 links: Vec::new(),
                 replaces: Vec::new(),
+                deletions: CommandDeletions::default(),
                 in_trial: false,
             }]
         }

@@ -333,11 +333,15 @@ fn prepare(
     registries::check(env, sandbox, &programs, place.absolute())?;
     let links = links::resolve(&env.commands.paths(&command, &cwd));
     let replaces = replaced_files(env, &command, &cwd);
+    // A job can delete long after the checkpoint before it.
+    let is_later = background || dry_run;
+    let deletions = env.commands.deletions(&command, &cwd).filter(|_| !is_later);
     let mut operations = vec![Operation::Execute {
         command: command.clone(),
         cwd: cwd.clone(),
         links: links.clone(),
         replaces: replaces.clone(),
+        deletions: deletions.unwrap_or_default(),
         in_trial: dry_run,
     }];
     let mut hashed = unprotected.iter().map(Located::absolute).collect::<Vec<_>>();

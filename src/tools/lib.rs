@@ -46,8 +46,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use posse_actors::ports::{
-    Action, CommandOutput, CommandPath, Operation, Prepared, ToolAnnotations, ToolError, ToolSpec,
-    Toolbox,
+    Action, CommandDeletions, CommandOutput, CommandPath, Operation, Prepared, ToolAnnotations,
+    ToolError, ToolSpec, Toolbox,
 };
 use posse_base::threads;
 use posse_egress::Egress;
@@ -143,6 +143,9 @@ pub struct CommandReader {
     pub programs: fn(&str, &str, Option<&str>) -> Vec<Vec<String>>,
     /// Returns the absolute paths that the command may replace.
     pub outputs: fn(&str, &str, Option<&str>) -> Vec<CommandOutput>,
+    /// Returns the absolute paths that the command deletes; `None` if its words do not name all of
+    /// them, or if it destroys in another way as well.
+    pub deletions: fn(&str, &str, Option<&str>) -> Option<Vec<String>>,
     /// Home folder of the user; `None` if it is unknown.
     pub home: Option<String>,
 }
@@ -153,9 +156,10 @@ impl CommandReader {
         paths: fn(&str, &str, Option<&str>) -> Vec<CommandPath>,
         programs: fn(&str, &str, Option<&str>) -> Vec<Vec<String>>,
         outputs: fn(&str, &str, Option<&str>) -> Vec<CommandOutput>,
+        deletions: fn(&str, &str, Option<&str>) -> Option<Vec<String>>,
         home: Option<String>,
     ) -> CommandReader {
-        CommandReader { paths, programs, outputs, home }
+        CommandReader { paths, programs, outputs, deletions, home }
     }
 
     /// Returns the paths that `command` names in the working directory `cwd`.
@@ -166,6 +170,12 @@ impl CommandReader {
     /// Returns the paths that `command` may replace in the working directory `cwd`.
     fn outputs(&self, command: &str, cwd: &str) -> Vec<CommandOutput> {
         (self.outputs)(command, cwd, self.home.as_deref())
+    }
+
+    /// Returns the files that `command` deletes in the working directory `cwd`, if its words name
+    /// all of them.
+    fn deletions(&self, command: &str, cwd: &str) -> Option<CommandDeletions> {
+        (self.deletions)(command, cwd, self.home.as_deref()).map(CommandDeletions::of)
     }
 
     /// Returns the programs that `command` runs in the working directory `cwd`, each with its
@@ -202,6 +212,7 @@ impl ToolEnvironment {
                 paths: |_, _, _| Vec::new(),
                 programs: |_, _, _| Vec::new(),
                 outputs: |_, _, _| Vec::new(),
+                deletions: |_, _, _| None,
                 home: None,
             },
         }

@@ -30,8 +30,8 @@ use crate::journal::{self, FileJournal, MemoryJournal, StateDir};
 use crate::known_secrets::secrets;
 use crate::network;
 use crate::permission::{
-    NetworkMode, PolicySettings, RulePolicy, SandboxMode, command_outputs, command_paths,
-    command_programs, dry_run_policy,
+    NetworkMode, PolicySettings, RulePolicy, SandboxMode, command_deletions, command_outputs,
+    command_paths, command_programs, dry_run_policy,
 };
 use crate::project;
 use crate::provider::replay::Tape;
@@ -234,7 +234,13 @@ impl ConfinedWorkspace {
             tool_settings::environment(setup.settings, workspace, session_dir, setup.dry_run);
         env.written = sandbox.written();
         let home = setup.environment.get("HOME").map(str::to_owned);
-        env.commands = CommandReader::new(command_paths, command_programs, command_outputs, home);
+        env.commands = CommandReader::new(
+            command_paths,
+            command_programs,
+            command_outputs,
+            command_deletions,
+            home,
+        );
         let access = network::access(&setup.settings.sandbox, &tier, setup.asking);
         let (network, variables) = (&setup.settings.network, setup.environment);
         env.egress = network::egress(access, network, variables, setup.asking);

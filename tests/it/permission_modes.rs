@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::model_server::{ModelAnswer, ModelServer, calls, runs, says};
 use crate::plain::Terminal;
 use crate::posse::Machine;
+use crate::worktree::{git, machine_with};
 
 /// A task of ten steps: three that read, two edits, a folder, a new file, an overwritten file,
 /// destruction, and the network.
@@ -45,7 +46,7 @@ fn each_mode_asks_and_changes_what_it_says() {
         ("plan", 0, 0, false, false, false),
         ("ask", 7, 4, false, false, false),
         ("edits", 4, 4, true, true, false),
-        ("auto", 3, 4, true, true, true),
+        ("auto", 2, 4, true, true, true),
         ("locked", 0, 0, false, false, false),
     ] {
         let (machine, server) = machine_for(ten_steps());
@@ -58,9 +59,9 @@ fn each_mode_asks_and_changes_what_it_says() {
         assert_eq!(machine.read("there.txt") == "after\n", edited, "{mode}");
         assert_eq!(machine.work("dist").exists(), made_folder, "{mode}");
         assert_eq!(machine.work("made").exists(), made_file, "{mode}");
-        // Nothing destroys or overwrites unasked in any mode.
+        // Nothing overwrites unasked in any mode, and only what a checkpoint brings back is deleted.
         assert_eq!(machine.read("kept.txt"), "mine\n", "{mode}");
-        assert!(machine.work("gone/file").exists(), "{mode}");
+        assert_eq!(machine.work("gone/file").exists(), mode != "auto", "{mode}");
         machine.verify();
     }
 }
@@ -361,4 +362,94 @@ fn commands_do_not_see_a_secret_folder_as_their_working_directory() {
             assert!(!results[0].contains("token"), "{mode} {workdir}: {}", results[0]);
         }
     }
+}
+
+/// A workspace with a git repository, and files that checkpoints contain or leave out.
+fn machine_with_files(steps: Vec<ModelAnswer>) -> (Machine, ModelServer) {
+    let server = ModelServer::start(steps);
+    let small = json!({"checkpoints": {"maxFileBytes": 1024}});
+    let machine = machine_with(&server, &small);
+    for path in ["src/a.rs", "old/b", "old/deep/c", "run.log", ".env", "mixed/keep", "mixed/x.log"]
+    {
+        machine.write(path, path);
+    }
+    machine.write(".gitignore", "*.log\n");
+    machine.write("large", vec![b'x'; 2000]);
+    machine.write("nested/d", "d");
+    git(&machine, &["init", "-q", "nested"]);
+    machine.write("around/nested/e", "e");
+    git(&machine, &["init", "-q", "around/nested"]);
+    (machine, server)
+}
+
+#[test]
+fn auto_deletes_unasked_only_what_a_checkpoint_brings_back() {
+    let covered = ["rm src/a.rs", "rm -rf old && ls", "rm new", "unlink f"];
+    let asked = [
+        "rm run.log",
+        "rm large",
+        "rm .env",
+        "rm nested/d",
+        "rm -rf nested",
+        "rm -rf around",
+        "rm -rf mixed",
+        "rm -rf src/missing",
+        "rm -rf *",
+        "git clean -fd",
+        "git checkout -- .",
+        "git reset --hard",
+        "find . -delete",
+        "sh -c 'rm mixed/keep'",
+    ];
+    let mut steps = vec![
+        runs(covered[0]),
+        runs(covered[1]),
+        calls(&[("write_file", json!({"path": "new", "content": "made\n"}))]),
+        runs(covered[2]),
+        runs(covered[3]),
+    ];
+    steps.extend(asked.iter().map(|command| runs(command)));
+    steps.push(says("done"));
+    let (machine, server) = machine_with_files(steps);
+    let (ended, events) = machine.stream(&["--permission-mode", "auto", "tidy up"]);
+    ended.assert_code(4);
+    let results = server.tool_results();
+    let questions: Vec<&str> = events
+        .iter()
+        .filter(|event| event["type"] == "permission.requested")
+        .map(|event| event["summary"].as_str().unwrap())
+        .collect();
+    let expected: Vec<String> = asked.iter().map(|command| format!("run {command}")).collect();
+    assert_eq!(questions, expected, "{results:#?}");
+    for gone in ["src/a.rs", "old", "new", "f"] {
+        assert!(!machine.work(gone).exists(), "{gone}: {results:#?}");
+    }
+    for kept in ["run.log", "large", ".env", "nested/d", "around/nested/e", "mixed/x.log", "g"] {
+        assert!(machine.work(kept).exists(), "{kept}: {results:#?}");
+    }
+    // The new file has a checkpoint of its own, because the first one does not contain it.
+    assert_eq!(count(&events, "checkpoint.created"), 2);
+    machine.posse(&["undo"]).assert_code(0);
+    assert_eq!(
+        (machine.read("new"), machine.read("f")),
+        ("made\n".into(), "one\nmiddle\ntwo\n".into())
+    );
+    machine.posse(&["undo"]).assert_code(0);
+    for path in ["src/a.rs", "old/b", "old/deep/c"] {
+        assert_eq!(machine.read(path), path);
+    }
+    assert!(!machine.work("new").exists());
+    machine.verify();
+}
+
+#[test]
+fn commands_never_delete_the_workspace_or_the_repository_in_auto() {
+    let denied = ["rm -rf /", "rm -rf ~", "rm -rf .", "rm -rf .git", "rm -rf ./"];
+    let steps = denied.iter().map(|command| runs(command)).chain([says("done")]).collect();
+    let (machine, server) = machine_with_files(steps);
+    machine.posse(&["run", "--permission-mode", "auto", "go"]);
+    for (command, result) in denied.iter().zip(server.tool_results()) {
+        assert!(result.contains("enied"), "{command}: {result}");
+    }
+    assert!(machine.work(".git/HEAD").exists() && machine.work("src/a.rs").exists());
 }

@@ -24,6 +24,15 @@ pub struct Action {
 }
 
 impl Action {
+    /// Deletions of the commands of the action.
+    pub fn deletions(&self) -> impl Iterator<Item = &CommandDeletions> {
+        let deletions = self.operations.iter().filter_map(|operation| match operation {
+            Operation::Execute { deletions, .. } => Some(deletions),
+            Operation::Read { .. } | Operation::Write { .. } | Operation::Invoke { .. } => None,
+        });
+        deletions.filter(|deletions| !deletions.is_empty())
+    }
+
     /// True if the action only runs commands in a trial, so that it changes nothing.
     pub fn is_trial(&self) -> bool {
         let is_tried = |one: &Operation| matches!(one, Operation::Execute { in_trial: true, .. });
@@ -76,6 +85,10 @@ pub enum Operation {
         /// Existing files that the command would replace, as far as its words name them.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         replaces: Vec<String>,
+        /// Files and folders that the command deletes, if its words name all of them and it does not
+        /// destroy in another way. Empty in all other cases.
+        #[serde(default, skip_serializing_if = "CommandDeletions::is_empty")]
+        deletions: CommandDeletions,
         /// True if it runs in a trial: it changes a throw-away view of the workspace and has no
         /// network.
         #[serde(default, skip_serializing_if = "is_false")]
@@ -131,6 +144,29 @@ pub struct EarlierName {
     pub path: String,
     /// True if it was copied: then only symbolic links matter.
     pub is_copy: bool,
+}
+
+/// Files and folders that a command deletes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommandDeletions {
+    /// Absolute paths.
+    pub paths: Vec<String>,
+    /// True if a checkpoint that is taken before the command can bring back every file at and below
+    /// `paths`. The session finds this out when the call is prepared.
+    #[serde(default)]
+    pub are_restorable: bool,
+}
+
+impl CommandDeletions {
+    /// The deletion of `paths`, which is not known to be restorable.
+    pub fn of(paths: Vec<String>) -> CommandDeletions {
+        CommandDeletions { paths, are_restorable: false }
+    }
+
+    /// True if nothing is deleted.
+    pub fn is_empty(&self) -> bool {
+        self.paths.is_empty()
+    }
 }
 
 /// A path in a command that leads through a symbolic link.

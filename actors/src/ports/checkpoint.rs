@@ -34,6 +34,17 @@ pub struct TakenCheckpoint {
     pub left_out: String,
 }
 
+/// Coverage of files by checkpoints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckpointCoverage {
+    /// A checkpoint could not bring back all of them as they are, or one is missing.
+    None,
+    /// A checkpoint that is taken now could bring back all of them as they are.
+    Possible,
+    /// The checkpoint in question can bring back all of them as they are.
+    Stored,
+}
+
 /// Store of the checkpoints of a workspace.
 pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// Begins to store the present state, so that the next checkpoint has little to store. Does not
@@ -51,6 +62,14 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// Begins to store the present state as that after the effects of checkpoint `id`. The future
     /// waits for the end. `Err`: reason in words.
     fn finish(&self, id: u64) -> PortFuture<Result<(), String>>;
+
+    /// Finds out if a checkpoint covers all files at and below the absolute `paths` as they are now:
+    /// checkpoint `id`, or one that is taken now. `Err`: reason in words.
+    fn coverage(
+        &self,
+        paths: Vec<String>,
+        id: Option<u64>,
+    ) -> PortFuture<Result<CheckpointCoverage, String>>;
 
     /// Ends the work that [`CheckpointStore::prepare`] began and no call waits for. The future waits
     /// until no process works for the store.
@@ -81,6 +100,14 @@ impl CheckpointStore for NoCheckpoints {
 
     fn finish(&self, _: u64) -> PortFuture<Result<(), String>> {
         Box::pin(async { Ok(()) })
+    }
+
+    fn coverage(
+        &self,
+        _: Vec<String>,
+        _: Option<u64>,
+    ) -> PortFuture<Result<CheckpointCoverage, String>> {
+        Box::pin(async { Ok(CheckpointCoverage::None) })
     }
 
     fn close(&self) -> PortFuture<()> {

@@ -18,6 +18,8 @@ pub enum EffectClass {
     Command,
     /// A command that is known to delete or overwrite files, or to discard work of git.
     Destruction,
+    /// A command that deletes only files which a checkpoint before it can bring back.
+    RestorableDeletion,
     /// A command that is known to need the network.
     NetworkCommand,
     /// The start of a subagent at the provider of the main agent.
@@ -123,9 +125,10 @@ fn plan(class: EffectClass, coverage: Coverage, confinement: CommandConfinement)
             };
         }
         EffectClass::Read | EffectClass::ReadingCommand => true,
-        EffectClass::FileCommand | EffectClass::Command | EffectClass::Destruction => {
-            confinement == CommandConfinement::Full
-        }
+        EffectClass::FileCommand
+        | EffectClass::Command
+        | EffectClass::Destruction
+        | EffectClass::RestorableDeletion => confinement == CommandConfinement::Full,
         // The calls of the subagent are judged in the same mode.
         EffectClass::Agent | EffectClass::ForeignAgent => {
             return match coverage {
@@ -160,7 +163,9 @@ fn uncovered(
         EffectClass::FileCommand => {
             (edits && is_safe(confinement)).then_some(ModeProfile::Workspace)
         }
-        EffectClass::Command => (auto && is_safe(confinement)).then_some(ModeProfile::Workspace),
+        EffectClass::Command | EffectClass::RestorableDeletion => {
+            (auto && is_safe(confinement)).then_some(ModeProfile::Workspace)
+        }
         EffectClass::Agent => auto.then_some(ModeProfile::Configured),
         EffectClass::Destruction
         | EffectClass::NetworkCommand

@@ -9,8 +9,8 @@ use tokio::sync::Semaphore;
 use crate::conversation::CallId;
 use crate::event::UserRequest;
 use crate::ports::{
-    Action, CallContext, Operation, PermittedCall, PortFuture, Prepared, RunContext, SideEffect,
-    Tool, ToolAnnotations, ToolError, ToolOutput, ToolSpec,
+    Action, CallContext, CommandDeletions, Operation, PermittedCall, PortFuture, Prepared,
+    RunContext, SideEffect, Tool, ToolAnnotations, ToolError, ToolOutput, ToolSpec,
 };
 
 fn spec(name: &str, side_effect: SideEffect) -> ToolSpec {
@@ -35,6 +35,7 @@ fn prepared(tool: &str, arguments: &Value) -> Prepared {
         cwd: "/project".to_owned(),
         links: Vec::new(),
         replaces: Vec::new(),
+        deletions: CommandDeletions::default(),
         in_trial: false,
     };
     let action = Action {

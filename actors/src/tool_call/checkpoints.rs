@@ -1,5 +1,6 @@
 //! Checkpoints of a session: one before the first effect of each run and of each tool call of the
-//! user, and the state after their end.
+//! user, another one before a deletion without a question if its files have changed since, and the
+//! state after their end.
 
 use std::sync::Arc;
 
@@ -7,7 +8,8 @@ use crate::conversation::{InvocationId, SessionId};
 use crate::event::{Event, Origin};
 use crate::guarded::Guarded;
 use crate::ports::{
-    CheckpointProgress, CheckpointRequest, CheckpointStore, NoCheckpoints, PortFuture,
+    Action, CheckpointCoverage, CheckpointProgress, CheckpointRequest, CheckpointStore,
+    NoCheckpoints, Operation, PortFuture,
 };
 use crate::transcript_writer::Transcript;
 
@@ -115,11 +117,69 @@ impl Checkpoints {
         transcript: &Transcript,
     ) -> Result<(), String> {
         let _alone = self.shared.taking.lock().await;
+        self.first(origin, transcript).await.map(drop)
+    }
+
+    /// Takes the checkpoint as [`Checkpoints::ensure`] does, and another one if files at or below
+    /// `paths` have changed since. Returns true if all these files are in the checkpoint then.
+    pub(crate) async fn ensure_covering(
+        &self,
+        paths: &[String],
+        origin: &Arc<Origin>,
+        transcript: &Transcript,
+    ) -> Result<bool, String> {
+        let _alone = self.shared.taking.lock().await;
+        let Some(first) = self.first(origin, transcript).await? else { return Ok(false) };
+        let covered = |id| self.store.coverage(paths.to_vec(), Some(id));
+        if covered(first).await? == CheckpointCoverage::Stored {
+            return Ok(true);
+        }
+        // What has changed until now belongs to the first one.
+        self.store.finish(first).await?;
+        let Some(next) = self.take(origin, transcript).await? else { return Ok(false) };
+        Ok(covered(next).await? == CheckpointCoverage::Stored)
+    }
+
+    /// Notes in `action` which of its deletions a checkpoint before it can take back. Without an
+    /// answer of the store, none.
+    pub(crate) async fn examine_deletions(&self, action: &mut Action) {
+        for operation in &mut action.operations {
+            let Operation::Execute { deletions, .. } = operation else { continue };
+            if deletions.is_empty() {
+                continue;
+            }
+            let found = self.store.coverage(deletions.paths.clone(), None).await;
+            deletions.are_restorable = match found {
+                Ok(found) => found != CheckpointCoverage::None,
+                Err(error) => {
+                    tracing::debug!(%error, "checkpoint_coverage_unknown");
+                    false
+                }
+            };
+        }
+    }
+
+    /// Id of the checkpoint before the first effect of the run or call in progress, which is taken
+    /// if it is missing. `None`: no checkpoints are taken. To be called with the lock.
+    async fn first(
+        &self,
+        origin: &Arc<Origin>,
+        transcript: &Transcript,
+    ) -> Result<Option<u64>, String> {
+        if let Taken::Done(id) = self.shared.current.lock().taken {
+            return Ok(id);
+        }
+        self.take(origin, transcript).await
+    }
+
+    /// Takes a checkpoint of the present state, which becomes that of the run or call in progress.
+    async fn take(
+        &self,
+        origin: &Arc<Origin>,
+        transcript: &Transcript,
+    ) -> Result<Option<u64>, String> {
         let (number, run) = {
             let current = self.shared.current.lock();
-            if current.taken != Taken::Not {
-                return Ok(());
-            }
             (current.number, current.run.clone())
         };
         let background = || (origin.invocation_id.clone(), BACKGROUND.to_owned());
@@ -127,11 +187,12 @@ impl Checkpoints {
         let session_id = self.session_id.clone();
         let request = CheckpointRequest { session_id, invocation: invocation.clone(), title };
         let taken = self.store.take(request, progress(transcript)).await?;
+        let id = taken.as_ref().map(|taken| taken.id);
         {
             let mut current = self.shared.current.lock();
             // A run that has ended meanwhile had no effect.
             if current.number == number {
-                current.taken = Taken::Done(taken.as_ref().map(|taken| taken.id));
+                current.taken = Taken::Done(id);
             }
         }
         if let Some(taken) = taken {
@@ -144,7 +205,7 @@ impl Checkpoints {
             };
             transcript.note(Some(origin), event);
         }
-        Ok(())
+        Ok(id)
     }
 
     /// Waits until the states after all runs are stored, and no process works for the store any

@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 use crate::conversation::{ContentPart, ToolCall, cap_parts};
 use crate::delegation;
 use crate::event::{
-    Durability, Event, Grant, HookEvent, Origin, SandboxTier, StartedCall, ToolFailureClass,
-    UserRequest,
+    Durability, Event, Grant, HookEvent, Origin, PermissionMode, SandboxTier, StartedCall,
+    ToolFailureClass, UserRequest,
 };
 use crate::hook_events::HookOutcome;
 use crate::permission_coordinator::{ApprovalResult, Binding};
@@ -133,7 +133,7 @@ impl Pipeline {
         let (tool, permitted, accepted) = permitted?;
         let effect = tool.spec().side_effect != SideEffect::None && !permitted.action().is_trial();
         if effect && !tool.takes_checkpoint() && !self.only_reads(&*tool, &permitted) {
-            self.checkpoint().await?;
+            self.checkpoint(deleted_unasked(&permitted)).await?;
         }
         let intent = self.intent(effect, &permitted, accepted.coerced);
         self.intend(effect, intent, permitted.action().summary.clone()).await?;
@@ -311,7 +311,12 @@ impl Pipeline {
         arguments: &Value,
     ) -> Result<Prepared, Refusal> {
         let prepared = tool.prepare(arguments.clone(), self.context()).await;
-        prepared.map_err(|error| invalid(&error))
+        let mut prepared = prepared.map_err(|error| invalid(&error))?;
+        // In other modes a deletion is asked about whether or not it can be taken back.
+        if self.services.mode.current() == PermissionMode::Auto {
+            self.services.checkpoints.examine_deletions(&mut prepared.action).await;
+        }
+        Ok(prepared)
     }
 
     fn review(&self, tool: &dyn Tool, prepared: Prepared) -> Review {
@@ -395,16 +400,28 @@ impl Pipeline {
             && writable_roots.is_empty()
     }
 
-    /// Takes the checkpoint before the first effect of the run. Without it no effect begins.
-    async fn checkpoint(&self) -> Result<(), Refusal> {
-        let taken = self.services.checkpoints.ensure(&self.origin, &self.services.transcript);
-        taken.await.map_err(|reason| {
+    /// Takes the checkpoint before the first effect of the run, and another one if it does not
+    /// contain all files at and below `deleted`. Without it no effect begins.
+    async fn checkpoint(&self, deleted: Vec<String>) -> Result<(), Refusal> {
+        let Services { checkpoints, transcript, .. } = &*self.services;
+        let taken = if deleted.is_empty() {
+            checkpoints.ensure(&self.origin, transcript).await.map(|()| true)
+        } else {
+            checkpoints.ensure_covering(&deleted, &self.origin, transcript).await
+        };
+        let is_covered = taken.map_err(|reason| {
             let text = format!(
                 "Not started: no checkpoint of the workspace can be taken before it: {reason}. \
                  Nothing was changed. Only the user can correct this."
             );
             refusal(ToolFailureClass::Failed, text)
-        })
+        })?;
+        if is_covered {
+            return Ok(());
+        }
+        let text = "Not started: a file that it deletes has just changed, and no checkpoint can \
+                    bring it back. Nothing was changed. Call it again; the user is asked then.";
+        Err(refusal(ToolFailureClass::Failed, text.to_owned()))
     }
 
     fn intent(&self, effect: bool, permitted: &PermittedCall, coerced: Vec<String>) -> Event {
@@ -531,6 +548,14 @@ impl Pipeline {
             origin: Arc::clone(&self.origin),
         }
     }
+}
+
+/// Paths that the call deletes because a checkpoint can bring them back, and not because a person
+/// has allowed it.
+fn deleted_unasked(permitted: &PermittedCall) -> Vec<String> {
+    let deletions = permitted.action().deletions().filter(|one| one.are_restorable);
+    let unasked = deletions.filter(|_| !permitted.is_approved());
+    unasked.flat_map(|one| one.paths.iter().cloned()).collect()
 }
 
 fn refusal(class: ToolFailureClass, text: String) -> Refusal {

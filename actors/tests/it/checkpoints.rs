@@ -1,19 +1,26 @@
 //! Checkpoints: one before the first effect of each run, none without effects, and no effect
 //! without one.
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use posse_actors::conversation::{Message, text_of};
-use posse_actors::event::Event;
+use posse_actors::event::{Event, PermissionMode};
 use posse_actors::ports::{
-    CheckpointProgress, CheckpointRequest, CheckpointStore, PortFuture, TakenCheckpoint,
+    Action, CallContext, CheckpointCoverage, CheckpointProgress, CheckpointRequest,
+    CheckpointStore, CommandDeletions, Operation, PermittedCall, Policy, PortFuture, Prepared,
+    RunContext, SideEffect, Situation, TakenCheckpoint, Tool, ToolAnnotations, ToolError,
+    ToolOutput, ToolSpec, Verdict,
 };
 use posse_actors::root_session::UserCall;
-use posse_actors::testing::{ModelStep, RunCounter, SessionBuilder, WritingTool};
+use posse_actors::testing::{
+    ModelStep, RunCounter, SessionBuilder, WritingTool, ask_all, test_confinement,
+};
+use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::support::{count, end, play, soon};
+use crate::support::{Do, count, end, play, soon};
 
 /// Store that records its calls.
 #[derive(Debug, Default)]
@@ -23,6 +30,8 @@ struct Notes {
     fails: Mutex<Option<String>>,
     /// If it is set, taking waits for it.
     held: Option<Arc<Notify>>,
+    /// Answers about the coverage of deleted files, in order. Without one: not covered.
+    coverage: Mutex<VecDeque<CheckpointCoverage>>,
 }
 
 impl Notes {
@@ -67,6 +76,17 @@ impl CheckpointStore for NotesStore {
     fn finish(&self, id: u64) -> PortFuture<Result<(), String>> {
         self.0.say(format!("finish {id}"));
         Box::pin(async { Ok(()) })
+    }
+
+    fn coverage(
+        &self,
+        paths: Vec<String>,
+        id: Option<u64>,
+    ) -> PortFuture<Result<CheckpointCoverage, String>> {
+        let by = id.map_or_else(|| "now".to_owned(), |id| id.to_string());
+        self.0.say(format!("coverage of {} by {by}", paths.join(" ")));
+        let found = self.0.coverage.lock().unwrap().pop_front();
+        Box::pin(async move { Ok(found.unwrap_or(CheckpointCoverage::None)) })
     }
 
     fn close(&self) -> PortFuture<()> {
@@ -186,4 +206,143 @@ async fn a_run_that_is_stopped_while_it_waits_has_no_effect() {
     let seen = end(&bench, stage).await;
     assert_eq!(counter.began.load(Ordering::SeqCst), 0);
     assert_eq!(count(&seen, "checkpoint.created"), 0);
+}
+
+/// Tool that deletes the file `/w/a`, as far as its action says. It counts its runs.
+struct DeletingTool(ToolSpec, RunCounter);
+
+impl DeletingTool {
+    fn new(counter: RunCounter) -> DeletingTool {
+        let spec = ToolSpec {
+            name: "delete".to_owned(),
+            description: "deletes".to_owned(),
+            parameters: json!({"type": "object", "properties": {}, "required": []}),
+            side_effect: SideEffect::Process,
+            source: "programmatic".to_owned(),
+            annotations: ToolAnnotations::default(),
+        };
+        DeletingTool(spec, counter)
+    }
+}
+
+impl Tool for DeletingTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn prepare(&self, _: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
+        let operation = Operation::Execute {
+            command: "rm a".to_owned(),
+            cwd: "/w".to_owned(),
+            links: Vec::new(),
+            replaces: Vec::new(),
+            deletions: CommandDeletions::of(vec!["/w/a".to_owned()]),
+            in_trial: false,
+        };
+        let text = || "rm a".to_owned();
+        let (summary, detail, digest) = (text(), text(), text());
+        let operations = vec![operation];
+        let action = Action { tool: "delete".to_owned(), operations, summary, detail, digest };
+        Box::pin(async move { Ok(Prepared { action, payload: Box::new(()) }) })
+    }
+
+    fn run(&self, _: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
+        self.1.began.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async { ToolOutput::text("deleted") })
+    }
+}
+
+/// Policy that allows restorable deletions and calls without deletions, and asks about all others.
+struct AsksAboutLoss(Arc<dyn Policy>);
+
+impl Policy for AsksAboutLoss {
+    fn judge(&self, action: &Action, situation: &Situation<'_>) -> Verdict {
+        if action.deletions().all(|one| one.are_restorable) {
+            return Verdict::Allow(test_confinement());
+        }
+        self.0.judge(action, situation)
+    }
+}
+
+/// Notes of a session in `mode` whose model calls `delete` `calls` times. The store gives these
+/// answers about coverage; a person allows what is asked. Also the numbers of runs of the tool and of
+/// questions.
+async fn deletions(
+    mode: PermissionMode,
+    calls: usize,
+    coverage: &[CheckpointCoverage],
+) -> (Vec<String>, u32, usize) {
+    let notes = Arc::<Notes>::default();
+    notes.coverage.lock().unwrap().extend(coverage);
+    let call = || ModelStep::Call(vec![("delete".to_owned(), "{}".to_owned())]);
+    let script = (0..calls).map(|_| call()).chain([ModelStep::say("done")]).collect();
+    let counter = RunCounter::default();
+    let mut bench = SessionBuilder::new(script).tool(DeletingTool::new(counter.clone()));
+    bench.checkpoints = Arc::new(NotesStore(Arc::clone(&notes)));
+    bench.policy = Arc::new(AsksAboutLoss(ask_all()));
+    let mut stage = bench.start().await;
+    stage.session.set_permission_mode(mode, None).await.unwrap();
+    play(&mut stage, "go", &[("permission.requested", Do::Allow)]).await.unwrap();
+    let seen = end(&bench, stage).await;
+    let runs = counter.began.load(Ordering::SeqCst);
+    (notes.said(), runs, count(&seen, "permission.requested"))
+}
+
+#[tokio::test]
+async fn a_deletion_that_the_checkpoint_covers_needs_no_further_checkpoint() {
+    use CheckpointCoverage::{Possible, Stored};
+    let (said, runs, questions) =
+        deletions(PermissionMode::Auto, 2, &[Possible, Stored, Possible, Stored]).await;
+    let expected = [
+        "prepare",
+        "coverage of /w/a by now",
+        "take before go",
+        "coverage of /w/a by 1",
+        "coverage of /w/a by now",
+        "coverage of /w/a by 1",
+        "finish 1",
+        "close",
+    ];
+    assert_eq!((said, runs, questions), (expected.map(str::to_owned).to_vec(), 2, 0));
+}
+
+#[tokio::test]
+async fn a_deletion_of_files_that_changed_since_has_a_checkpoint_of_its_own() {
+    use CheckpointCoverage::{Possible, Stored};
+    let (said, runs, questions) =
+        deletions(PermissionMode::Auto, 1, &[Possible, Possible, Stored]).await;
+    let expected = [
+        "prepare",
+        "coverage of /w/a by now",
+        "take before go",
+        "coverage of /w/a by 1",
+        "finish 1",
+        "take before go",
+        "coverage of /w/a by 2",
+        "finish 2",
+        "close",
+    ];
+    assert_eq!((said, runs, questions), (expected.map(str::to_owned).to_vec(), 1, 0));
+}
+
+#[tokio::test]
+async fn a_deletion_without_a_question_does_not_begin_if_no_checkpoint_has_its_files() {
+    use CheckpointCoverage::{None, Possible};
+    for coverage in [[Possible, None, None], [Possible, Possible, Possible]] {
+        let (_, runs, questions) = deletions(PermissionMode::Auto, 1, &coverage).await;
+        assert_eq!((runs, questions), (0, 0), "{coverage:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_deletion_that_no_checkpoint_covers_is_asked_about() {
+    let (said, runs, questions) = deletions(PermissionMode::Auto, 1, &[]).await;
+    assert_eq!((runs, questions), (1, 1));
+    // A person has allowed it, so the checkpoint need not contain the file.
+    assert_eq!(said.iter().filter(|said| said.ends_with("by now")).count(), 2, "{said:?}");
+    assert!(!said.iter().any(|said| said.ends_with("by 1")), "{said:?}");
+    // In other modes the store is not asked.
+    let (said, runs, questions) = deletions(PermissionMode::Ask, 1, &[]).await;
+    assert_eq!((runs, questions), (1, 1));
+    assert!(!said.iter().any(|said| said.starts_with("coverage")), "{said:?}");
 }

@@ -144,7 +144,7 @@ impl Store {
             files.into_iter().partition(|file| is_git_state(&file.path));
         let written = |root: usize| {
             let written = files.iter().filter(|file| file.root == root && file.after.is_some());
-            RepositoryParts::of(written.map(path_of))
+            RepositoryParts::of(written.map(ChangedFile::relative))
         };
         let written: Vec<RepositoryParts> = (0..self.keys.len()).map(written).collect();
         let is_protected = |file: &ChangedFile| self.is_protected(file, &written[file.root]);
@@ -168,13 +168,13 @@ impl Store {
     /// True if a restore may not write the file: it is one that starts programs, instructs agents or
     /// controls a repository, also one that becomes complete with `written`, the parts that the restore
     /// writes below the same root.
-    fn is_protected(&self, file: &ChangedFile, written: &RepositoryParts) -> bool {
+    pub(super) fn is_protected(&self, file: &ChangedFile, written: &RepositoryParts) -> bool {
         let Some(root) = self.workspace.roots().nth(file.root) else { return true };
-        if matches!(file.after, Some((Kind::Link, _))) && leads_to_protected(path_of(file)) {
+        if matches!(file.after, Some((Kind::Link, _))) && leads_to_protected(file.relative()) {
             return true;
         }
         let Ok(path) = std::str::from_utf8(&file.path) else {
-            let is_control = written.controlled(root, path_of(file)).is_some();
+            let is_control = written.controlled(root, file.relative()).is_some();
             return is_control || is_protected_in(root, &String::from_utf8_lossy(&file.path));
         };
         let located = root.join(path);
@@ -186,7 +186,7 @@ impl Store {
 
     fn is_there(&self, file: &ChangedFile) -> bool {
         let root = self.workspace.root_directory(file.root);
-        root.is_some_and(|root| stamp_of(root, path_of(file)).is_some())
+        root.is_some_and(|root| stamp_of(root, file.relative()).is_some())
     }
 
     /// Removes the files that the checkpoint does not contain, and those that stand in the way of a
@@ -202,7 +202,7 @@ impl Store {
             let entry = present.entry(file.root, &file.path);
             let root = self.workspace.root_directory(file.root);
             let Some((entry, root)) = entry.zip(root) else { continue };
-            match writer::remove(root, path_of(file), &entry.stamp) {
+            match writer::remove(root, file.relative(), &entry.stamp) {
                 Ok(()) => removed.push(file.clone()),
                 Err(error) => kept.push((file.name(), error.to_string())),
             }
@@ -226,7 +226,7 @@ impl Store {
             let (file, kind, _) = written[at];
             let Some(root) = self.workspace.root_directory(file.root) else { return Ok(()) };
             let known = present.entry(file.root, &file.path).map(|entry| entry.stamp);
-            match writer::write(root, path_of(file), kind, &content, known.as_ref()) {
+            match writer::write(root, file.relative(), kind, &content, known.as_ref()) {
                 Ok(()) => restored.push(file.clone()),
                 Err(error) if crate::git::is_full(&error) => return Err(StoreError::Full),
                 Err(error) => kept.push((file.name(), error.to_string())),
@@ -266,8 +266,4 @@ fn repository_of(file: &ChangedFile) -> String {
     let name = file.name();
     let end = name.find(".git/").map_or(name.len(), |at| at + ".git".len());
     name[..end].to_owned()
-}
-
-fn path_of(file: &ChangedFile) -> &Path {
-    Path::new(std::ffi::OsStr::from_bytes(&file.path))
 }

@@ -61,7 +61,7 @@ impl World {
         self.store.restore(id, choice, NEW).unwrap()
     }
 
-    fn git(&self, folder: &str, arguments: &[&str]) -> String {
+    pub(super) fn git(&self, folder: &str, arguments: &[&str]) -> String {
         let mut git = Command::new("git");
         git.arg("-C").arg(self.at(folder)).args(["-c", "user.name=a", "-c", "user.email=a@b"]);
         git.args(arguments).env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");

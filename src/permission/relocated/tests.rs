@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posse_actors::event::SandboxTier;
-use posse_actors::ports::AnswerSource;
+use posse_actors::ports::{AnswerSource, CommandDeletions};
 use proptest::prelude::*;
 
 use super::*;
@@ -46,6 +46,7 @@ fn runs(command: &str, cwd: &str) -> Action {
             cwd: cwd.into(),
             links: Vec::new(),
             replaces: Vec::new(),
+            deletions: CommandDeletions::default(),
             in_trial: false,
         }],
     )

@@ -104,23 +104,51 @@ pub(crate) struct Hazards {
 
 /// The first hazard of each kind in `findings`.
 pub(crate) fn hazards(findings: &Findings) -> Hazards {
-    let programs = || findings.runs.iter().flat_map(programs_of);
     let network = |wanted: bool| {
-        let mut found = programs().filter(|(name, words)| needs_network(name, words));
+        let mut found = programs(findings).filter(|(name, words)| needs_network(name, words));
         let (name, _) = found.find(|(name, words)| fetches(name, words) == wanted)?;
         Some(name.to_owned())
     };
-    let destroys = || programs().find_map(|(name, words)| destroys(name, words));
-    // A first word from a variable may be nothing, so that the next one is the program.
-    let is_open = || {
-        let mut first = findings.runs.iter().filter_map(|run| run.words.first());
-        first.any(|word| word.contains('$'))
-            || programs().any(|(name, words)| is_unknown(name, words))
+    let destroys = || programs(findings).find_map(|(name, words)| destroys(name, words));
+    let unknown = || {
+        is_open(findings).then(|| "it runs programs that are known only when it runs".to_owned())
     };
-    let unknown =
-        || is_open().then(|| "it runs programs that are known only when it runs".to_owned());
     let destroys = destroys().or_else(unknown).or_else(|| findings.unclear.clone());
     Hazards { sends: network(false), fetches: network(true), destroys }
+}
+
+/// True if each program in `findings` that destroys is one of `names`, and all programs are known.
+pub(crate) fn destroys_only_with(findings: &Findings, names: Names) -> bool {
+    let mut destroying = programs(findings).filter(|(name, words)| destroys(name, words).is_some());
+    !is_open(findings) && destroying.all(|(name, _)| names.has(name))
+}
+
+/// Number of the programs in `findings` that are one of `names`.
+pub(crate) fn program_count(findings: &Findings, names: Names) -> usize {
+    programs(findings).filter(|(name, _)| names.has(name)).count()
+}
+
+/// True if a program in `findings` moves files or gives them other names.
+pub(crate) fn moves_files(findings: &Findings) -> bool {
+    let is_git_move = |words| {
+        git_command(words).is_none_or(|(command, _)| command.is_some_and(|name| name == "mv"))
+    };
+    programs(findings).any(|(name, words)| {
+        Names("mv ln rename mmv").has(name) || (name == "git" && is_git_move(words))
+    })
+}
+
+/// The programs of all runs, each with the words after it.
+fn programs(findings: &Findings) -> impl Iterator<Item = (&str, &[String])> {
+    findings.runs.iter().flat_map(programs_of)
+}
+
+/// True if some programs are known only when the command runs. A first word from a variable may be
+/// nothing, so that the next one is the program.
+fn is_open(findings: &Findings) -> bool {
+    let mut first = findings.runs.iter().filter_map(|run| run.words.first());
+    first.any(|word| word.contains('$'))
+        || programs(findings).any(|(name, words)| is_unknown(name, words))
 }
 
 /// True if a program that needs the network is known to fetch only.

@@ -44,6 +44,13 @@ pub(crate) fn outputs(command: &str, cwd: &str, home: &str) -> Vec<CommandOutput
     outputs
 }
 
+/// True if a part of `outline` moves, links or copies files as links, so that they have other names
+/// afterwards, or if it may do so.
+pub(crate) fn gives_names(outline: &Outline, cwd: &str, home: &str) -> bool {
+    let list = ListEffects::of(outline, cwd, home);
+    !list.names.is_empty() || list.moves_own_folder || list.paths.len() > PATHS_MAX
+}
+
 /// `output` with the folder before its first glob as path, and the rest as pattern.
 fn with_pattern(output: CommandOutput) -> CommandOutput {
     let mut parts = output.path.split('/');

@@ -1,6 +1,6 @@
 //! Permission modes: what each allows, asks and denies, on every tier.
 
-use posse_actors::ports::PathLink;
+use posse_actors::ports::{CommandDeletions, PathLink};
 
 use super::corpus::grants;
 use super::*;
@@ -94,6 +94,55 @@ fn calls_in_every_mode() {
     ] {
         assert_eq!(full(call), expected, "{call}");
     }
+}
+
+#[test]
+fn restorable_deletions_are_asked_about_in_other_modes_than_auto() {
+    let paths = |paths: &[&str]| paths.iter().map(|path| format!("{ROOT}/{path}")).collect();
+    for (command, deleted, are_restorable, expected) in [
+        ("rm a", &["a"][..], true, "r??c-"),
+        ("rm -rf a && make && rm b", &["a", "b"], true, "r??c-"),
+        ("rm a", &["a"], false, "r???-"),
+        // Not the files that the words name.
+        ("rm a", &["b"], true, "r???-"),
+        ("rm a b", &["a"], true, "r???-"),
+        ("rm *", &["a"], true, "r???-"),
+        ("rm a; git reset --hard", &["a"], true, "r???-"),
+        ("rm a; truncate -s 0 b", &["a"], true, "r???-"),
+        ("git clean -fd", &["a"], true, "r???-"),
+        ("rm -rf", &[], true, "r???-"),
+        ("rm a && git push", &["a"], true, "-???-"),
+        ("rm a && curl https://x.example", &["a"], true, "-??c-"),
+        ("rm .env", &[".env"], true, "-???-"),
+        ("rm .git/config", &[".git/config"], true, "r???-"),
+        ("rm AGENTS.md", &["AGENTS.md"], true, "r???-"),
+        ("rm -rf /", &[""], true, "-----"),
+        ("rm -rf ~", &[""], true, "-----"),
+        ("rm -rf .git", &[".git"], true, "r???-"),
+    ] {
+        let mut action = action(&format!("bash {command}"));
+        let Operation::Execute { deletions, .. } = &mut action.operations[0] else { panic!() };
+        *deletions = CommandDeletions { paths: paths(deleted), are_restorable };
+        let row = row_of(&policy(&[]), &SandboxTier::Full, &[], &action);
+        assert_eq!(row, expected, "{command} {deleted:?}");
+        if expected == "r??c-" {
+            let reduced = row_of(&policy(&[]), &SandboxTier::Reduced, &[], &action);
+            assert_eq!(reduced, "-??w-", "{command}");
+            let none = row_of(&policy(&[]), &SandboxTier::None, &[], &action);
+            assert_eq!(none, "-???-", "{command}");
+        }
+    }
+    // A file that another operation of the call writes may be any.
+    let mut action = action("bash rm a");
+    let Operation::Execute { deletions, .. } = &mut action.operations[0] else { panic!() };
+    *deletions = CommandDeletions { paths: paths(&["a"]), are_restorable: true };
+    action.operations.extend(super::action("read_file .").operations);
+    assert_eq!(row_of(&policy(&[]), &SandboxTier::Full, &[], &action), "-???-");
+    // Without checkpoints the mode auto means edits.
+    action.operations.truncate(1);
+    let settings =
+        PolicySettings { no_checkpoints: Some("none".to_owned()), ..PolicySettings::default() };
+    assert_eq!(row_of(&with(settings), &SandboxTier::Full, &[], &action), "r???-");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Preparation and denial of `bash` calls; running is tested with the real helper in
 //! `tests/it/exec.rs`.
 
+use posse_actors::ports::CommandDeletions;
 use serde_json::json;
 
 use super::*;
@@ -35,6 +36,7 @@ fn dry_run_names_the_exact_command() {
             cwd,
             links: Vec::new(),
             replaces: Vec::new(),
+            deletions: CommandDeletions::default(),
             in_trial: false
         }]
     );

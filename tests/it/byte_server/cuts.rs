@@ -13,8 +13,8 @@ use posse_actors::conversation::Prompt;
 use posse_actors::event::Event;
 use posse_actors::outcome::Ending;
 use posse_actors::ports::{
-    Action, CallContext, Operation, PermittedCall, PortFuture, Prepared, Provider, RunContext,
-    SideEffect, Tool, ToolAnnotations, ToolError, ToolOutput, ToolSpec,
+    Action, CallContext, CommandDeletions, Operation, PermittedCall, PortFuture, Prepared,
+    Provider, RunContext, SideEffect, Tool, ToolAnnotations, ToolError, ToolOutput, ToolSpec,
 };
 use posse_actors::testing::SessionBuilder;
 use serde_json::{Value, json};
@@ -92,6 +92,7 @@ impl Tool for Noting {
             cwd: "/".to_owned(),
             links: Vec::new(),
             replaces: Vec::new(),
+            deletions: CommandDeletions::default(),
             in_trial: false,
         };
         let action = Action {

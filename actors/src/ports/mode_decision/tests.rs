@@ -5,13 +5,14 @@ use crate::ports::mode_decision::{
     CommandConfinement as Confined, Coverage as By, EffectClass as Class,
 };
 
-const CLASSES: [Class; 10] = [
+const CLASSES: [Class; 11] = [
     Class::Read,
     Class::ReadingCommand,
     Class::Edit,
     Class::FileCommand,
     Class::Command,
     Class::Destruction,
+    Class::RestorableDeletion,
     Class::NetworkCommand,
     Class::Agent,
     Class::ForeignAgent,
@@ -56,6 +57,7 @@ fn decisions_without_rules_and_grants() {
         (Class::FileCommand, "r?ww- -?ww- -???- -???-"),
         (Class::Command, "r??w- -??w- -???- -???-"),
         (Class::Destruction, "r???- -???- -???- -???-"),
+        (Class::RestorableDeletion, "r??w- -??w- -???- -???-"),
         (Class::NetworkCommand, "-???- -???- -???- -???-"),
         (Class::Agent, "???c- ???c- ???c- ???c-"),
         (Class::ForeignAgent, "????- ????- ????- ????-"),
@@ -74,6 +76,7 @@ fn decisions_with_a_grant() {
         (Class::FileCommand, "rcccc -cccc -cccc -cccc"),
         (Class::Command, "rcccc -cccc -cccc -cccc"),
         (Class::Destruction, "rcccc -cccc -cccc -cccc"),
+        (Class::RestorableDeletion, "rcccc -cccc -cccc -cccc"),
         (Class::NetworkCommand, "-cccc -cccc -cccc -cccc"),
         (Class::Agent, "ccccc ccccc ccccc ccccc"),
         (Class::ForeignAgent, "ccccc ccccc ccccc ccccc"),
