@@ -8,19 +8,21 @@ use posse_actors::event::{Announcement, Event, MessageKind};
 use posse_actors::root_session::{DeliverError, PromptError, SessionHandle};
 use posse_actors::subscription::Subscription;
 use posse_base::failure::ErrorCode;
+use posse_frontend::RewindExtent;
 use posse_frontend::context::NOTHING_TO_COMPACT;
 use posse_frontend::instruction::{Instruction, LINE_BYTES_MAX, parse};
-use posse_frontend::remote_session::{AttachAccepted, AttachRole, joined};
+use posse_frontend::remote_session::{AttachAccepted, AttachRole, RewindRequest, joined};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::timeout;
 
 use crate::SocketAddress;
 use crate::address::constant_time_eq;
 use crate::handshake::{AttachRefusal, HELLO_BYTES_MAX, Hello, HostReply, line};
-use crate::host::{AttachBounds, refuse};
+use crate::host::{AttachBounds, ServedSession, refuse};
 use crate::lines::{BoundedLine, LineReader};
 
 /// Capacity of the queue of answers to instructions. When it is full, no further instruction is
@@ -101,7 +103,8 @@ pub(super) async fn handshake(
 /// Sends events to an admitted client and executes its instructions, until the client or the
 /// session ends or the client exceeds a limit. Warnings of the session report that a controller
 /// joins, and that it leaves before the session ends.
-pub(super) async fn serve(client: Admitted, session: SessionHandle, bounds: AttachBounds) {
+pub(super) async fn serve(client: Admitted, served: ServedSession, bounds: AttachBounds) {
+    let ServedSession { session, rewinds } = served;
     let Admitted { stream, reader, hello, name } = client;
     if let Err(why) = apply_mode(&session, &hello, &name).await {
         return refuse(stream, rejected(why), bounds.refusal_max).await;
@@ -126,8 +129,14 @@ pub(super) async fn serve(client: Admitted, session: SessionHandle, bounds: Atta
     let mut out = EventWriter { write, bounds, seq: 0 };
     let heard = EventFilter { events: session.subscribe_after(hello.after), complete_after };
     let role = hello.role;
-    let instructions =
-        InstructionHandler { session: session.clone(), answers, role, name: name.clone(), bounds };
+    let instructions = InstructionHandler {
+        session: session.clone(),
+        rewinds,
+        answers,
+        role,
+        name: name.clone(),
+        bounds,
+    };
     let over = tokio::select! {
         over = out.follow(heard, waiting) => over,
         over = instructions.follow(reader, read) => over,
@@ -275,6 +284,8 @@ impl EventWriter {
 /// Reader and executor of the instructions of one connection.
 struct InstructionHandler {
     session: SessionHandle,
+    /// Requests to the front end of this process.
+    rewinds: mpsc::Sender<RewindRequest>,
     answers: mpsc::Sender<HostReply>,
     role: AttachRole,
     name: String,
@@ -343,10 +354,30 @@ impl InstructionHandler {
                 let changed = self.session.set_permission_mode(mode, Some(self.name.clone())).await;
                 changed.map(|_| ()).map_err(|error| error.to_string())
             }
+            Instruction::Rewind(prompt, extent) => self.rewind(prompt, extent).await,
             Instruction::Answer(id, decision) => {
                 let answered = self.session.answer_by(id, decision, Some(self.name.clone())).await;
                 answered.map_err(|error| error.to_string())
             }
+        }
+    }
+
+    /// Asks the front end to return to the state before a prompt. Waits until that begins.
+    async fn rewind(&self, prompt: usize, extent: RewindExtent) -> Result<(), String> {
+        if !self.session.is_idle().await {
+            return Err("something runs: wait for its end, or stop it".to_owned());
+        }
+        let (request, answered) = RewindRequest::new(prompt, extent, self.name.clone());
+        self.rewinds.try_send(request).map_err(|error| match error {
+            TrySendError::Full(_) => "others return to an earlier prompt at the moment".to_owned(),
+            TrySendError::Closed(_) => "only line mode and the terminal UI return to an earlier \
+                                        prompt, and neither shows this session where it runs"
+                .to_owned(),
+        })?;
+        match timeout(self.bounds.rewind_max, answered).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err("the front end where the session runs refused it".to_owned()),
+            Err(_) => Err("the front end where the session runs does not answer".to_owned()),
         }
     }
 

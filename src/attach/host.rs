@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use posse_actors::root_session::SessionHandle;
 use posse_base::failure::ErrorCode;
-use posse_frontend::remote_session::SocketGuard;
+use posse_frontend::remote_session::{RewindRequest, SocketGuard};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::timeout;
 
@@ -39,6 +39,8 @@ pub(crate) struct AttachBounds {
     pub(crate) shutdown_max: Duration,
     /// Time limit for sending a client the reason of its rejection or disconnection.
     pub(crate) refusal_max: Duration,
+    /// Time limit for the answer of the front end to a request for a return to an earlier prompt.
+    pub(crate) rewind_max: Duration,
 }
 
 impl Default for AttachBounds {
@@ -51,8 +53,16 @@ impl Default for AttachBounds {
             invalid_lines_max: 100,
             shutdown_max: Duration::from_millis(300),
             refusal_max: Duration::from_millis(200),
+            rewind_max: Duration::from_secs(30),
         }
     }
+}
+
+/// A session that is served, and the channel for requests to its front end.
+#[derive(Debug, Clone)]
+pub(crate) struct ServedSession {
+    pub(crate) session: SessionHandle,
+    pub(crate) rewinds: mpsc::Sender<RewindRequest>,
 }
 
 /// Attach server of a session that this process owns.
@@ -69,12 +79,17 @@ impl Host {
     ///
     /// The socket is bound asynchronously. If it cannot be bound, the session runs without attach
     /// support.
-    pub fn begin(session: SessionHandle, place: SocketAddress) -> Host {
-        Host::within(session, place, AttachBounds::default())
+    /// Requests of clients to return to an earlier prompt go to `rewinds`.
+    pub fn begin(
+        session: SessionHandle,
+        place: SocketAddress,
+        rewinds: mpsc::Sender<RewindRequest>,
+    ) -> Host {
+        Host::within(ServedSession { session, rewinds }, place, AttachBounds::default())
     }
 
     pub(crate) fn within(
-        session: SessionHandle,
+        session: ServedSession,
         place: SocketAddress,
         bounds: AttachBounds,
     ) -> Host {
@@ -124,7 +139,7 @@ impl Drop for Host {
 /// admitted yet, and waits until the admitted ones have been served.
 async fn listen(
     listener: &UnixListener,
-    session: &SessionHandle,
+    session: &ServedSession,
     place: &Arc<SocketAddress>,
     bounds: AttachBounds,
     mut ended: oneshot::Receiver<()>,
@@ -193,6 +208,11 @@ mod tests {
     use crate::{AttachOptions, join};
     use posse_frontend::remote_session::{AttachRole, RemoteMessage};
 
+    /// The session, without a front end that takes requests.
+    fn served(stage: &RunningSession) -> ServedSession {
+        ServedSession { session: stage.session.clone(), rewinds: mpsc::channel(1).0 }
+    }
+
     /// Waits for a warning that contains `text`.
     async fn warned(stage: &mut RunningSession, text: &str) {
         let has =
@@ -212,7 +232,7 @@ mod tests {
         let mut stage = bench.start().await;
         let stalled_read_max = Duration::from_millis(50);
         let bounds = AttachBounds { stalled_read_max, ..AttachBounds::default() };
-        let host = Box::new(Host::within(stage.session.clone(), place.clone(), bounds));
+        let host = Box::new(Host::within(served(&stage), place.clone(), bounds));
         // The socket is bound when the host task first runs.
         while !dir.path().join("attach.sock").exists() {
             tokio::task::yield_now().await;
@@ -236,7 +256,7 @@ mod tests {
         // No time limit helps here.
         let bounds =
             AttachBounds { handshake_max: Duration::from_hours(1), ..AttachBounds::default() };
-        let host = Box::new(Host::within(stage.session.clone(), place.clone(), bounds));
+        let host = Box::new(Host::within(served(&stage), place.clone(), bounds));
         while !dir.path().join("attach.sock").exists() {
             tokio::task::yield_now().await;
         }
@@ -257,7 +277,7 @@ mod tests {
         let place = SocketAddress::new(dir.path(), dir.path().join("attach.sock"));
         let stage = SessionBuilder::new(vec![ModelStep::Say(vec!["hi".to_owned()])]).start().await;
         let bounds = AttachBounds { connections_max: 2, ..AttachBounds::default() };
-        let host = Box::new(Host::within(stage.session.clone(), place.clone(), bounds));
+        let host = Box::new(Host::within(served(&stage), place.clone(), bounds));
         while !dir.path().join("attach.sock").exists() {
             tokio::task::yield_now().await;
         }

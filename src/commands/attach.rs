@@ -9,21 +9,22 @@ use posse_actors::event::{AnnouncedEvent, Announcement, Event, PermissionMode};
 use tokio::sync::mpsc;
 
 use crate::attach::{self, AttachOptions, SocketAddress};
-use crate::cli::{self, AttachArgs};
-use crate::commands::colors;
+use crate::cli::{self, AttachArgs, PlaceArgs};
 use crate::commands::notifications::notifications;
 use crate::commands::resume::{is_there, pick};
 use crate::commands::run::runtime;
+use crate::commands::{colors, rewind};
 use crate::config::{self, Dirs, Environment, Sources};
 use crate::failure::{ErrorCode, Exit, Failure};
 use crate::front::attached::{self, AttachDisplay, AttachOutcome};
+use crate::frontend::BackgroundJob;
 use crate::frontend::notifications::Notifications;
 use crate::frontend::notifier::Notifier;
 use crate::frontend::remote_session::{AttachAccepted, AttachRole, RemoteMessage, RemoteSession};
 use crate::journal::state::{StoredSession, Within};
 use crate::journal::{self, SOCKET, SessionSummary, StateDir};
 use crate::project;
-use crate::wiring::clock;
+use crate::wiring::{WorkspaceContext, clock, place};
 
 /// Number of latest records that a person sees after attaching.
 const LAST: u64 = 200;
@@ -46,8 +47,7 @@ pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, 
     let cwd = cli::working_directory(args.cwd.as_deref())?;
     let dirs = Dirs::from_environment(environment)?;
     let state = StateDir::new(dirs.state.clone());
-    let found = find(args.id.as_deref(), &state, &cwd, environment)?;
-    let place = SocketAddress::new(dirs.state.clone(), found.dir.join(SOCKET));
+    let mut found = find(args.id.as_deref(), &state, &cwd, environment)?;
     let interactive =
         !args.prints_lines() && io::stdin().is_terminal() && io::stderr().is_terminal();
     // Without input there is no control.
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, 
     }
     let last = (!args.prints_lines() && args.after.is_none()).then_some(LAST);
     let color = colors(io::stderr().is_terminal(), environment);
-    let notifier = || {
+    let notifier = |found: &StoredSession| {
         if !interactive {
             return Notifier::new(Notifications::default());
         }
@@ -81,12 +81,15 @@ pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, 
         let mut joining = AttachOptions { role, after, last, permission_mode };
         let mut again = false;
         loop {
+            let place = SocketAddress::new(dirs.state.clone(), found.dir.join(SOCKET));
             let remote = joined_soon(&state, &found, &place, (joining, again)).await?;
+            let process = remote.accepted.process;
             let visit = if args.prints_lines() {
                 attached::program(remote, args.reads_instructions()).await
             } else {
                 let display = AttachDisplay { interactive, color, again };
-                attached::person(remote, display, notifier()).await
+                let points = || rewind_points(&found, environment);
+                attached::person(remote, display, notifier(&found), &points).await
             };
             match visit {
                 // The same journal continues, for example with another model.
@@ -95,6 +98,15 @@ pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, 
                     // Applied already; the mode may have changed since.
                     joining.permission_mode = None;
                 }
+                AttachOutcome::Moved => match successor(&state, &found, process).await {
+                    Some(next) => {
+                        found = next;
+                        let last = (!args.prints_lines()).then_some(LAST);
+                        joining = AttachOptions { role, after: 0, last, permission_mode: None };
+                        again = false;
+                    }
+                    None => return Ok(AttachOutcome::Moved.finish().await),
+                },
                 visit => return Ok(visit.finish().await),
             }
         }
@@ -146,6 +158,43 @@ async fn joined_soon(
             other => return other,
         }
     }
+}
+
+/// Another session than `before` that the process with this id owns, which goes on with a copy of
+/// it. Waits up to `BEGINS_WITHIN` for it.
+async fn successor(
+    state: &StateDir,
+    before: &StoredSession,
+    process: u32,
+) -> Option<StoredSession> {
+    let owner = Some(format!("process {process}"));
+    let start = Instant::now();
+    while start.elapsed() < BEGINS_WITHIN {
+        let mut sessions = state.sessions(Within::Everywhere).unwrap_or_default();
+        sessions.retain(|other| other.id != before.id && journal::owner(&other.dir) == owner);
+        if let Some(next) = sessions.pop() {
+            return Some(next);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    None
+}
+
+/// Lists the prompts of a session, for `/rewind`.
+fn rewind_points(
+    found: &StoredSession,
+    environment: &Environment,
+) -> BackgroundJob<Vec<(usize, String)>> {
+    let (found, environment) = (found.clone(), environment.clone());
+    Box::new(move || {
+        let cwd = SessionSummary::of(found.clone()).cwd.map(PathBuf::from);
+        let location = PlaceArgs { cwd, config: None, trust_project: false };
+        let WorkspaceContext { cwd, dirs, loaded } = place(&location, Vec::new(), &environment)?;
+        let state = StateDir::new(dirs.state.clone());
+        let (_, records) = journal::whole_session(&state, &found.id)?;
+        let store = rewind::store(&cwd, &dirs, &loaded.settings);
+        Ok(rewind::rows(rewind::points(&records), &store))
+    })
 }
 
 /// Waits until the process that owns the session in `dir` has been stopped for `STOPPED_FOR`.

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use crate::driver::{InputLine, next_line};
 use crate::output::{Output, OutputTarget, when_read};
 
-pub use person::{AttachDisplay, person};
+pub use person::{AttachDisplay, RewindPoints, person};
 
 /// Capacity of the channel in which the input thread reports the number of sent lines.
 const WAITING_MAX: usize = 16;
@@ -30,6 +30,9 @@ pub enum AttachOutcome {
     /// The owning process restarts the session with other settings and continues the same journal.
     /// The number is that of the last record received, after which a new client can attach.
     Switched(u64),
+    /// The session has ended because this client asked for a return to an earlier prompt: the same
+    /// process goes on with a copy of the session.
+    Moved,
     /// The client has detached and ends with this exit code.
     Left(Exit),
     /// The connection ended unexpectedly, for this reason.
@@ -42,7 +45,9 @@ impl AttachOutcome {
     /// error and returns `Exit::Session`.
     pub async fn finish(self) -> Exit {
         let why = match self {
-            AttachOutcome::Ended | AttachOutcome::Switched(_) => return Exit::Done,
+            AttachOutcome::Ended | AttachOutcome::Switched(_) | AttachOutcome::Moved => {
+                return Exit::Done;
+            }
             AttachOutcome::Left(exit) => return exit,
             AttachOutcome::Cut(why) => why,
         };

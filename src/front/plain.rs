@@ -203,7 +203,7 @@ impl Current {
         let (agent, tier) = (settings.agent.clone(), settings.tier.clone());
         let session = SessionHandle::start(ports, settings).await;
         let session = session.map_err(|error| error.to_string())?;
-        let attach_socket = session_server.start(&session);
+        let attach_socket = session_server.start_with_rewind(&session);
         let events = session.subscribe();
         let (provider, model) = (info.profile, info.model);
         Ok(Current {
@@ -308,6 +308,13 @@ impl LineMode<'_> {
                     return None;
                 }
                 input = self.terminal.next() => break input,
+                request = self.current.attach_socket.next_rewind() => {
+                    self.rewind_elsewhere(request).await;
+                    if self.leaving.is_some() {
+                        return None;
+                    }
+                    watched = self.current.session.subscribe_after(u64::MAX);
+                }
                 id = LineMode::task_started_elsewhere(&mut watched), if self.interactive && !given => {
                     given = true;
                     self.at_work.insert(id);

@@ -15,7 +15,7 @@ mod permission_mode;
 mod permissions;
 mod queue;
 mod reports;
-mod rewind;
+pub(crate) mod rewind;
 mod selection;
 mod sessions;
 mod skills;

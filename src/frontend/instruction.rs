@@ -8,6 +8,8 @@ use posse_actors::text::clipped;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::{RewindExtent, rewind_extents};
+
 /// Maximum bytes of a line, including images. The newline counts only in the input of a headless
 /// run, not on an attach connection.
 pub const LINE_BYTES_MAX: usize = 4 << 20;
@@ -37,6 +39,8 @@ pub enum Instruction {
     Context,
     /// Change the permission mode of the session.
     PermissionMode(PermissionMode),
+    /// Return to the state before the prompt with this number, counted from 1.
+    Rewind(usize, RewindExtent),
     /// Answer this permission request with this decision.
     Answer(QuestionId, HumanDecision),
 }
@@ -64,6 +68,12 @@ enum InstructionLine {
     Context {},
     #[serde(rename = "permission.mode")]
     Mode { mode: String },
+    #[serde(rename = "rewind")]
+    Rewind {
+        prompt: usize,
+        /// Name of a [`RewindExtent`].
+        what: String,
+    },
     #[serde(rename = "permission.answer")]
     Answer {
         request_id: QuestionId,
@@ -111,6 +121,9 @@ pub fn parse(line: &[u8]) -> Result<Instruction, String> {
         InstructionLine::Compact { keep } => Instruction::Compact(keep),
         InstructionLine::Context {} => Instruction::Context,
         InstructionLine::Mode { mode } => Instruction::PermissionMode(mode_named(&mode)?),
+        InstructionLine::Rewind { prompt, what } => {
+            Instruction::Rewind(prompt, extent_named(&what)?)
+        }
         InstructionLine::QuestionAnswer { request_id, answers } => {
             let reply = UserReply::Questions { answers };
             Instruction::Answer(request_id, HumanDecision::Reply(reply))
@@ -148,6 +161,13 @@ fn mode_named(name: &str) -> Result<PermissionMode, String> {
     PermissionMode::named(name).ok_or_else(|| {
         without_line(&format!("unknown permission mode `{name}`, expected one of {known}"))
     })
+}
+
+/// Parses the name of an extent of a return to an earlier prompt.
+fn extent_named(name: &str) -> Result<RewindExtent, String> {
+    let known = rewind_extents().map(|(name, ..)| name).collect::<Vec<_>>().join(", ");
+    RewindExtent::named(name)
+        .ok_or_else(|| without_line(&format!("unknown extent `{name}`, expected one of {known}")))
 }
 
 /// Parses `content`: a text or a list of parts. Fails if it is anything else, if it has neither
@@ -211,6 +231,9 @@ pub fn line_of(instruction: &Instruction) -> Vec<u8> {
         Instruction::Interrupt { all } => json!({"type": "interrupt", "all": all}),
         Instruction::Compact(keep) => json!({"type": "compact", "keep": keep}),
         Instruction::Context => json!({"type": "context"}),
+        Instruction::Rewind(prompt, extent) => {
+            json!({"type": "rewind", "prompt": prompt, "what": extent.name()})
+        }
         Instruction::PermissionMode(mode) => json!({"type": "permission.mode", "mode": mode}),
         Instruction::Answer(id, HumanDecision::Allow(scope)) => {
             let mut line = json!({
@@ -251,6 +274,19 @@ mod tests {
             QuestionAnswer { selected: vec!["a".to_owned()], text: None },
             QuestionAnswer { selected: Vec::new(), text: Some("b".to_owned()) },
         ]
+    }
+
+    #[test]
+    fn extents_of_a_rewind_are_known_by_name() {
+        for (name, _, extent) in rewind_extents() {
+            let instruction = Instruction::Rewind(2, extent);
+            let line = format!("{{\"type\":\"rewind\",\"prompt\":2,\"what\":\"{name}\"}}");
+            assert_eq!(parse(line.as_bytes()), Ok(instruction.clone()));
+            assert_eq!(parse(&line_of(&instruction)), Ok(instruction));
+        }
+        let unknown = parse(br#"{"type":"rewind","prompt":2,"what":"x"}"#).unwrap_err();
+        assert!(unknown.contains("expected one of both, files"), "{unknown}");
+        assert!(parse(br#"{"type":"rewind","prompt":-1,"what":"all"}"#).is_err());
     }
 
     #[test]

@@ -32,6 +32,8 @@ use posse_actors::root_session::{
     PromptError, RunningPrompt, SessionHandle, SessionSettings, UserCall,
 };
 
+pub use commands::rewind::{rewind_extents_text, rewind_points_text};
+
 use commands::ShellCommand;
 use posse_base::failure::{Failure, printable};
 use posse_base::shell_words::quoted;

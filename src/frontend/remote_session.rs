@@ -5,8 +5,15 @@ use std::pin::Pin;
 
 use posse_actors::conversation::SessionId;
 use posse_actors::root_session::SessionHandle;
+use posse_base::failure::{Failure, lines};
+use posse_base::or_pending;
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::RewindExtent;
+
+/// Maximum number of queued requests of attached clients to the front end of the owning process.
+const REQUESTS_MAX: usize = 4;
 
 /// Text of the warning that the attached front end `name` can control the session. The front end
 /// itself does not show its own.
@@ -22,8 +29,53 @@ pub trait SocketGuard: Send {
     fn close(self: Box<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
-/// Opens the attach socket of a session that has just started.
-type OpenSocket = Box<dyn FnOnce(&SessionHandle) -> Box<dyn SocketGuard> + Send>;
+/// Request of an attached client to return to the state before a prompt. The front end of the
+/// owning process carries it out, because it replaces the session for that.
+#[derive(Debug)]
+pub struct RewindRequest {
+    /// Number of the prompt in the session, from 1.
+    pub prompt: usize,
+    /// Part that returns.
+    pub extent: RewindExtent,
+    /// Name of the client, such as `process 123`.
+    pub client: String,
+    answer: oneshot::Sender<Result<(), String>>,
+}
+
+impl RewindRequest {
+    /// Creates a request, and the channel of its answer: `Ok` as soon as the return begins, or the
+    /// reason of a refusal.
+    pub fn new(
+        prompt: usize,
+        extent: RewindExtent,
+        client: String,
+    ) -> (RewindRequest, oneshot::Receiver<Result<(), String>>) {
+        let (answer, answered) = oneshot::channel();
+        (RewindRequest { prompt, extent, client, answer }, answered)
+    }
+
+    /// True if the client does not wait for the answer any more.
+    pub fn is_abandoned(&self) -> bool {
+        self.answer.is_closed()
+    }
+
+    /// Sends the errors to the client as a reason on one line, if it still waits.
+    pub fn refuse(self, failures: &[Failure]) {
+        let text = lines(failures);
+        let parts: Vec<&str> = text.lines().map(str::trim).collect();
+        self.answer(Err(parts.join("; ")));
+    }
+
+    /// Sends the answer to the client, if it still waits.
+    pub fn answer(self, answer: Result<(), String>) {
+        self.answer.send(answer).ok();
+    }
+}
+
+/// Opens the attach socket of a session that has just started. Requests of clients go to the
+/// channel, which is closed if the front end takes none.
+type OpenSocket =
+    Box<dyn FnOnce(&SessionHandle, mpsc::Sender<RewindRequest>) -> Box<dyn SocketGuard> + Send>;
 
 /// Opens the attach socket of a session; a front end calls [`SessionServer::start`] after the
 /// session has started. Does nothing if attaching is disabled.
@@ -33,7 +85,9 @@ pub struct SessionServer(Option<OpenSocket>);
 impl SessionServer {
     /// Enables attaching. `opens` opens the socket; [`SessionServer::start`] calls it.
     pub fn new(
-        opens: impl FnOnce(&SessionHandle) -> Box<dyn SocketGuard> + Send + 'static,
+        opens: impl FnOnce(&SessionHandle, mpsc::Sender<RewindRequest>) -> Box<dyn SocketGuard>
+        + Send
+        + 'static,
     ) -> SessionServer {
         SessionServer(Some(Box::new(opens)))
     }
@@ -43,9 +97,19 @@ impl SessionServer {
         SessionServer(None)
     }
 
-    /// Opens the socket, if attaching is enabled. Needs a tokio runtime.
+    /// Opens the socket, if attaching is enabled, for a front end that cannot return to an earlier
+    /// prompt. Needs a tokio runtime.
     pub fn start(self, session: &SessionHandle) -> AttachSocket {
-        AttachSocket(self.0.map(|opens| opens(session)))
+        let mut socket = self.start_with_rewind(session);
+        socket.rewinds = None;
+        socket
+    }
+
+    /// Opens the socket, if attaching is enabled. The front end handles the requests of
+    /// [`AttachSocket::next_rewind`]. Needs a tokio runtime.
+    pub fn start_with_rewind(self, session: &SessionHandle) -> AttachSocket {
+        let (requests, rewinds) = mpsc::channel(REQUESTS_MAX);
+        AttachSocket { guard: self.0.map(|opens| opens(session, requests)), rewinds: Some(rewinds) }
     }
 }
 
@@ -58,15 +122,25 @@ impl std::fmt::Debug for SessionServer {
 /// The attach socket of a session, if one is open.
 #[derive(Default)]
 #[expect(missing_debug_implementations, reason = "the guard is opaque")]
-pub struct AttachSocket(Option<Box<dyn SocketGuard>>);
+pub struct AttachSocket {
+    guard: Option<Box<dyn SocketGuard>>,
+    rewinds: Option<mpsc::Receiver<RewindRequest>>,
+}
 
 impl AttachSocket {
     /// Closes the socket, if one is open. If the session has ended before the call, attached
     /// clients receive its last event, unless they are slower than a short grace period.
     pub async fn close(&mut self) {
-        if let Some(door) = self.0.take() {
+        if let Some(door) = self.guard.take() {
             door.close().await;
         }
+    }
+
+    /// Waits for the next request of an attached client to return to an earlier prompt. Dropping
+    /// the future loses none.
+    pub async fn next_rewind(&mut self) -> RewindRequest {
+        let next = or_pending(self.rewinds.as_mut().map(mpsc::Receiver::recv)).await;
+        or_pending(next.map(std::future::ready)).await
     }
 }
 

@@ -680,7 +680,9 @@ fn policy_settings(
 /// Server that lets clients attach to the session in `dir`.
 fn session_server(dir: &Path, dirs: &Dirs) -> SessionServer {
     let place = attach::SocketAddress::new(dirs.state.clone(), dir.join(journal::SOCKET));
-    SessionServer::new(move |session| Box::new(attach::Host::begin(session.clone(), place)))
+    SessionServer::new(move |session, rewinds| {
+        Box::new(attach::Host::begin(session.clone(), place, rewinds))
+    })
 }
 
 /// True if `agent`, as the main agent, may call agents at all.

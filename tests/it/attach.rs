@@ -25,13 +25,13 @@ const WAITS: &str = "while [ ! -e go ]; do sleep 0.02; done; echo went";
 const LINES: [&str; 4] = ["--input-format", "stream-json", "--output-format", "stream-json"];
 
 /// A program that takes instructions and prints events.
-struct AttachClient {
+pub(crate) struct AttachClient {
     running: RunningPosse,
     stdin: ChildStdin,
 }
 
 impl AttachClient {
-    fn start(machine: &Machine, args: &[&str]) -> AttachClient {
+    pub(crate) fn start(machine: &Machine, args: &[&str]) -> AttachClient {
         let mut command = machine.command(&[args, &LINES].concat());
         command.stdin(Stdio::piped());
         let mut running = RunningPosse::start(command);
@@ -40,26 +40,26 @@ impl AttachClient {
     }
 
     /// Attaches to the only running session.
-    fn join(machine: &Machine) -> AttachClient {
+    pub(crate) fn join(machine: &Machine) -> AttachClient {
         let mut client = AttachClient::start(machine, &["attach"]);
         client.running.wait_for("attach.accepted");
         client
     }
 
-    fn send(&mut self, instruction: &Value) {
+    pub(crate) fn send(&mut self, instruction: &Value) {
         self.stdin.write_all(format!("{instruction}\n").as_bytes()).unwrap();
     }
 
-    fn answer(&mut self, question: &Value, decision: &str) {
+    pub(crate) fn answer(&mut self, question: &Value, decision: &str) {
         let id = &question["requestId"];
         self.send(&json!({"type": "permission.answer", "requestId": id, "decision": decision}));
     }
 
-    fn wait_for(&mut self, kind: &str) -> Value {
+    pub(crate) fn wait_for(&mut self, kind: &str) -> Value {
         self.running.wait_for(kind)
     }
 
-    fn close(self) -> FinishedRun {
+    pub(crate) fn close(self) -> FinishedRun {
         drop(self.stdin);
         self.running.end()
     }
@@ -95,7 +95,7 @@ fn assert_whole(machine: &Machine, events: &[Value], from: u64) {
     assert!(seqs.is_sorted_by(|a, b| a < b), "{seqs:?}");
 }
 
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_so() {
         assert!(start.elapsed() < STUCK, "{what} did not come");

@@ -230,6 +230,13 @@ impl SessionHandle {
         ask(&self.session, self.ask_timeout, history).await.unwrap_or_default()
     }
 
+    /// True if neither a run, nor a tool call of the user, nor a subagent is in progress, and the
+    /// session has not ended.
+    pub async fn is_idle(&self) -> bool {
+        let idle = |reply| Msg::MainRun(MainRunMsg::Idle(reply));
+        ask(&self.session, self.ask_timeout, idle).await.unwrap_or_default()
+    }
+
     /// Compacts the history between prompts. The model of the role `compact` writes the summary, or
     /// rules if none is configured or it fails; see [`compaction`]. The journal keeps everything.
     /// Returns `None` if nothing, or less than a tenth of the history, could be removed.

@@ -58,6 +58,8 @@ pub(super) enum MainRunMsg {
     OwnCallEnded(Result<ToolOutput, Lost>),
     Interrupt(Reach),
     History(RpcReplyPort<Vec<Arc<Message>>>),
+    /// Is neither a run, nor a tool call of the user, nor a subagent in progress?
+    Idle(RpcReplyPort<bool>),
     #[strum(serialize = "InvocationEnded")]
     Ended(InvocationId, Result<InvocationOutcome, Lost>),
     /// The records of the crashed main invocation were read back from the journal, or could not be
@@ -267,6 +269,9 @@ impl State {
             MainRunMsg::History(reply) => {
                 self.base.append_own_calls(&mut self.main_run);
                 answer(reply, self.main_run.history.clone());
+            }
+            MainRunMsg::Idle(reply) => {
+                answer(reply, !self.main_run.is_busy() && !self.subagents.any_live());
             }
             MainRunMsg::Ended(id, outcome) => self.invocation_ended(&id, outcome),
             MainRunMsg::Reread(id, replayed) => self.reread(&id, *replayed).await?,

@@ -38,7 +38,7 @@ impl TaskTime {
     }
 }
 
-impl Person {
+impl Person<'_> {
     /// Sends a notification if `announcement` ends a long task. `is_new`: false for an event of the
     /// history.
     pub(super) async fn follow_attention(&mut self, announcement: &Announcement, is_new: bool) {

@@ -8,9 +8,8 @@ use std::time::Duration;
 use posse_actors::conversation::ContentPart;
 use posse_actors::event::{Announcement, Event};
 use posse_actors::permission_coordinator::HumanDecision;
-use posse_base::failure::{Exit, printable};
+use posse_base::failure::{Exit, lines, printable};
 use posse_base::or_pending;
-use posse_frontend::RewindExtent;
 use posse_frontend::commands::{
     Choice, Command, CommandContext, Page, ParsedLine, ReportRequest, SessionQuery, SessionSwitch,
     parse,
@@ -19,8 +18,9 @@ use posse_frontend::history::History;
 use posse_frontend::instruction::{Instruction, line_of};
 use posse_frontend::jobs::Jobs;
 use posse_frontend::notifier::Notifier;
-use posse_frontend::remote_session::{AttachRole, RemoteMessage, RemoteSession};
+use posse_frontend::remote_session::{AttachAccepted, AttachRole, RemoteMessage, RemoteSession};
 use posse_frontend::signals::Signals;
+use posse_frontend::{BackgroundJob, RewindExtent, rewind_extents_text, rewind_points_text};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -36,6 +36,7 @@ const HELP: &str = "  /stop [all]   stop what runs there; all: agents in the bac
     \x20 /compact [WHAT]  make the history shorter; WHAT is to be kept in it\n\
     \x20 /context      what a request is made of\n\
     \x20 /permission-mode MODE  change the permission mode of the session\n\
+    \x20 /rewind [N [WHAT]]  return to the state before prompt N; without N: list the prompts\n\
     \x20 /exit         leave; the session goes on (also Ctrl+C and Ctrl+D)\n\
     \x20 Everything else is said to the model: at its next step, or as a new task if nothing runs.\n";
 
@@ -62,8 +63,38 @@ enum TypedEffect {
     /// No effect: an attached client cannot do this, only the process that owns the session.
     Elsewhere,
     Help,
+    /// List the prompts to which the session can return.
+    ListPrompts,
+    /// List what can return to the state before the prompt with this number.
+    ListExtents(usize),
     Send(Instruction),
     Detach,
+}
+
+/// Returns a closure that lists the prompts of the session, as [`Sessions::rewind_points`] does.
+///
+/// [`Sessions::rewind_points`]: posse_frontend::Sessions::rewind_points
+pub type RewindPoints<'a> = &'a (dyn Fn() -> BackgroundJob<Vec<(usize, String)>> + Sync);
+
+/// An instruction that was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SentInstruction {
+    Interrupt,
+    /// A return to an earlier prompt, after which the conversation goes on in a copy of the session.
+    ConversationRewind,
+    Other,
+}
+
+impl SentInstruction {
+    fn of(instruction: &Instruction) -> SentInstruction {
+        match instruction {
+            Instruction::Interrupt { .. } => SentInstruction::Interrupt,
+            Instruction::Rewind(_, RewindExtent::Conversation | RewindExtent::Both) => {
+                SentInstruction::ConversationRewind
+            }
+            _ => SentInstruction::Other,
+        }
+    }
 }
 
 impl TypedEffect {
@@ -100,11 +131,21 @@ impl CommandContext for TypedEffect {
     }
 
     fn report(&mut self, _: ReportRequest) {}
-    fn choose(&mut self, _: Choice) {}
+    fn choose(&mut self, choice: Choice) {
+        match choice {
+            Choice::RewindPoint => *self = TypedEffect::ListPrompts,
+            Choice::RewindExtent(prompt) => *self = TypedEffect::ListExtents(prompt),
+            Choice::Setting(_) | Choice::StoredSession | Choice::QueuedMessage => {}
+        }
+    }
+
+    fn rewind(&mut self, prompt: usize, extent: RewindExtent) {
+        *self = TypedEffect::Send(Instruction::Rewind(prompt, extent));
+    }
+
     fn switch(&mut self, _: SessionSwitch) {}
     fn run_skill(&mut self, _: &str, _: &str) {}
     fn undo(&mut self) {}
-    fn rewind(&mut self, _: usize, _: RewindExtent) {}
     fn withdraw(&mut self, _: &str) {}
     fn copy_answer(&mut self) {}
     fn theme(&mut self, _: Option<&str>) {}
@@ -117,6 +158,7 @@ pub async fn person(
     remote: RemoteSession,
     manner: AttachDisplay,
     mut notifier: Notifier,
+    rewind_points: RewindPoints<'_>,
 ) -> AttachOutcome {
     let controls = remote.accepted.role == AttachRole::Controller && manner.interactive;
     let Ok(mut terminal) = LineTerminal::open(manner.interactive, History::open(None)) else {
@@ -140,19 +182,15 @@ pub async fn person(
         stdout,
         stderr,
         controls,
-        stops: Vec::new(),
+        rewind_points,
+        sent: Vec::new(),
+        moves: false,
         held: VecDeque::new(),
         last_record: accepted.after,
         ended: None,
     };
     if !manner.again {
-        let (id, process) = (printable(accepted.session_id.as_str()), accepted.process);
-        let role = match (accepted.role, controls) {
-            (AttachRole::Observer, _) => "you observe",
-            (AttachRole::Controller, true) => "you control it; /help, and /exit leaves",
-            (AttachRole::Controller, false) => "standard input has ended",
-        };
-        person.print(&format!("session {id} in process {process} · {role}\n")).await;
+        person.introduce(&accepted).await;
     }
     let mut signals = Signals::listen();
     let visit = loop {
@@ -183,11 +221,10 @@ pub async fn person(
             break AttachOutcome::Left(Exit::Failed);
         }
     };
-    person.finish(&visit).await;
-    visit
+    person.finish(visit).await
 }
 
-pub(super) struct Person {
+pub(super) struct Person<'a> {
     pub(super) notifier: Notifier,
     pub(super) task: TaskTime,
     voice: mpsc::Sender<Vec<u8>>,
@@ -197,15 +234,28 @@ pub(super) struct Person {
     stdout: Output,
     pub(super) stderr: Output,
     controls: bool,
-    /// One item for each instruction sent, in order: true if it was an interrupt.
-    stops: Vec<bool>,
+    rewind_points: RewindPoints<'a>,
+    /// The instructions that were sent, in order.
+    sent: Vec<SentInstruction>,
+    /// True if the conversation goes on in a copy of the session, because this client asked for it.
+    moves: bool,
     /// Permission requests that are not shown yet, each with the time at which it will be shown.
     held: VecDeque<(Instant, Arc<Announcement>)>,
     last_record: u64,
     ended: Option<AttachOutcome>,
 }
 
-impl Person {
+impl Person<'_> {
+    async fn introduce(&mut self, accepted: &AttachAccepted) {
+        let (id, process) = (printable(accepted.session_id.as_str()), accepted.process);
+        let role = match (accepted.role, self.controls) {
+            (AttachRole::Observer, _) => "you observe",
+            (AttachRole::Controller, true) => "you control it; /help, and /exit leaves",
+            (AttachRole::Controller, false) => "standard input has ended",
+        };
+        self.print(&format!("session {id} in process {process} · {role}\n")).await;
+    }
+
     async fn print(&mut self, text: &str) {
         let text = format!("{}{text}", self.shown.progress().finish_line());
         self.stderr.write(text.into_bytes()).await;
@@ -218,11 +268,11 @@ impl Person {
                     self.follow(&Arc::new(announcement)).await;
                 }
             }
-            RemoteMessage::Done(line) => {
-                if self.is_stop_line(line) {
-                    self.print("(told to stop)\n").await;
-                }
-            }
+            RemoteMessage::Done(line) => match self.sent_on(line) {
+                SentInstruction::Interrupt => self.print("(told to stop)\n").await,
+                SentInstruction::ConversationRewind => self.moves = true,
+                SentInstruction::Other => {}
+            },
             RemoteMessage::Failed(_, message) => {
                 self.print(&format!("({})\n", printable(&message))).await;
             }
@@ -231,10 +281,10 @@ impl Person {
         None
     }
 
-    /// True if the instruction that was sent on this line, counted from 1, was an interrupt.
-    fn is_stop_line(&self, line: u64) -> bool {
+    /// The instruction that was sent on this line, counted from 1.
+    fn sent_on(&self, line: u64) -> SentInstruction {
         let nth = usize::try_from(line).ok().and_then(|line| line.checked_sub(1));
-        nth.and_then(|nth| self.stops.get(nth)).is_some_and(|stops| *stops)
+        nth.and_then(|nth| self.sent.get(nth)).copied().unwrap_or(SentInstruction::Other)
     }
 
     async fn follow(&mut self, announcement: &Arc<Announcement>) {
@@ -332,6 +382,8 @@ impl Person {
             TypedEffect::Detach => return Some(AttachOutcome::Left(Exit::Done)),
             _ if !self.controls => self.print("(you observe: /exit leaves)\n").await,
             TypedEffect::Help => self.print(HELP).await,
+            TypedEffect::ListPrompts => self.list_prompts().await,
+            TypedEffect::ListExtents(prompt) => self.print(&rewind_extents_text(prompt)).await,
             TypedEffect::Send(instruction) => {
                 self.shown.wants_context |= instruction == Instruction::Context;
                 self.send(&instruction).await;
@@ -341,6 +393,16 @@ impl Person {
             }
         }
         None
+    }
+
+    async fn list_prompts(&mut self) {
+        let listed = tokio::task::spawn_blocking((self.rewind_points)()).await;
+        let text = match listed {
+            Ok(Ok(points)) => rewind_points_text(points),
+            Ok(Err(failures)) => lines(&failures),
+            Err(error) => format!("! it ended in the middle: {error}\n"),
+        };
+        self.print(&text).await;
     }
 
     async fn answered(&mut self, answered: AnswerLine) {
@@ -361,13 +423,14 @@ impl Person {
     /// instruction and tells the person.
     async fn send(&mut self, instruction: &Instruction) {
         if self.voice.try_send(line_of(instruction)).is_ok() {
-            self.stops.push(matches!(instruction, Instruction::Interrupt { .. }));
+            self.sent.push(SentInstruction::of(instruction));
         } else {
             self.print("(the session does not listen at the moment; say it again)\n").await;
         }
     }
 
-    async fn finish(mut self, visit: &AttachOutcome) {
+    /// Ends the output. Returns the outcome of the client.
+    async fn finish(mut self, visit: AttachOutcome) -> AttachOutcome {
         if let Some(warning) = self.notifier.finish().await {
             self.print(&format!("! {warning}\n")).await;
         }
@@ -377,6 +440,10 @@ impl Person {
         self.terminal.restore();
         self.stdout.finish().await.ok();
         self.stderr.finish().await.ok();
+        match visit {
+            AttachOutcome::Ended if self.moves => AttachOutcome::Moved,
+            visit => visit,
+        }
     }
 }
 
@@ -404,6 +471,10 @@ mod tests {
                 TypedEffect::Send(Instruction::PermissionMode(PermissionMode::Plan)),
             ),
             ("/context --json", TypedEffect::Send(Instruction::Context)),
+            ("/rewind", TypedEffect::ListPrompts),
+            ("/rewind 2", TypedEffect::ListExtents(2)),
+            ("/rewind 2 both", TypedEffect::Send(Instruction::Rewind(2, RewindExtent::Both))),
+            ("/undo", TypedEffect::Elsewhere),
             ("/cost", TypedEffect::Elsewhere),
             ("/jobs stop c1", TypedEffect::Elsewhere),
             ("/model x", TypedEffect::Elsewhere),

@@ -210,6 +210,11 @@ impl Driven {
                 let changed = self.front.session.set_permission_mode(mode, None).await;
                 return changed.map(|_| ()).map_err(|error| error.to_string());
             }
+            Instruction::Rewind(..) => {
+                return Err("this front end cannot return to an earlier prompt: use \
+                            `posse checkpoints restore`, or resume the session in line mode"
+                    .to_owned());
+            }
             Instruction::Answer(id, decision) => {
                 let answered = self.front.session.answer(id, decision).await;
                 return answered.map_err(|error| refused(&error));

@@ -11,10 +11,11 @@ use posse_frontend::commands::{
     SessionQuery, SessionSwitch, parse, unknown,
 };
 use posse_frontend::jobs::Jobs;
+use posse_frontend::remote_session::RewindRequest;
 use posse_frontend::session_records::changes;
 use posse_frontend::{
     BackgroundJob, LoadedSession, Rewind, RewindExtent, SessionSelection, Task, clipboard,
-    own_call, rewind_extents,
+    own_call, rewind_extents_text, rewind_points_text,
 };
 
 use crate::plain::{LineMode, PATIENT_END};
@@ -29,6 +30,9 @@ const KEYS: &str = "  Enter           send; a backslash at the end of a line con
 /// Answer to `/theme`.
 const NO_THEMES: &str = "Line mode has no themes: NO_COLOR=1 in the environment turns colours off, \
                          and `ui.theme` is for `posse tui`.\n";
+
+/// Answer to `/rewind` if there is nothing to restore.
+const NO_FILE_CHANGED: &str = "No file was changed since.";
 
 /// Answer to a command that is not possible while a task runs.
 pub(super) const HAS_TO_WAIT: &str = "(that has to wait until nothing runs; /stop stops it)\n";
@@ -224,11 +228,7 @@ impl LineMode<'_> {
             Choice::StoredSession => self.show_stored().await,
             Choice::RewindPoint => self.show_rewind_points().await,
             Choice::RewindExtent(prompt) => {
-                let mut text = String::new();
-                for (name, what, _) in rewind_extents() {
-                    text.extend([&format!("/rewind {prompt} {name}"), "  ", what, "\n"]);
-                }
-                self.print(&text).await;
+                self.print(&rewind_extents_text(prompt)).await;
             }
             Choice::QueuedMessage => {
                 let table = self.current.queue.table(busy);
@@ -362,17 +362,7 @@ impl LineMode<'_> {
     async fn show_rewind_points(&mut self) {
         let id = self.current.session.id().to_string();
         let Some(points) = self.run_job(self.sessions.rewind_points(&id)).await else { return };
-        let mut text = String::new();
-        for (number, what) in points {
-            text.extend([&format!("{number:>3}"), "  ", &what, "\n"]);
-        }
-        text.push_str(if text.is_empty() {
-            "There is no prompt to return to.\n"
-        } else {
-            "/rewind N files, /rewind N conversation or /rewind N both returns to the state before \
-             prompt N.\n"
-        });
-        self.print(&text).await;
+        self.print(&rewind_points_text(points)).await;
     }
 
     async fn rewind(&mut self, prompt: usize, extent: RewindExtent) {
@@ -390,7 +380,40 @@ impl LineMode<'_> {
         match call {
             Some(call) => self.call(call).await,
             None if extent == RewindExtent::Conversation => {}
-            None => self.print("No file was changed since.\n").await,
+            None => self.print(&format!("{NO_FILE_CHANGED}\n")).await,
+        }
+    }
+
+    /// Carries out the request of an attached client to return to an earlier prompt, while nothing
+    /// runs and the editor waits for a line. The restore of files is shown where it was asked for.
+    pub(super) async fn rewind_elsewhere(&mut self, request: RewindRequest) {
+        if request.is_abandoned() {
+            return;
+        }
+        let (prompt, extent) = (request.prompt, request.extent);
+        let errand = self.sessions.rewind(self.current.session.id().as_str(), prompt, extent);
+        let refused = match tokio::task::spawn_blocking(errand).await {
+            Ok(Ok(Rewind { session: None, call: None, .. })) => NO_FILE_CHANGED.to_owned(),
+            Ok(Ok(Rewind { session, call, .. })) => {
+                let (client, extent) = (printable(&request.client), extent.name());
+                let text = format!("\n({client}: /rewind {prompt} {extent})\n");
+                self.print(&text).await;
+                request.answer(Ok(()));
+                return self.begin_rewind(session, call).await;
+            }
+            Ok(Err(failures)) => return request.refuse(&failures),
+            Err(error) => error.to_string(),
+        };
+        request.answer(Err(refused));
+    }
+
+    async fn begin_rewind(&mut self, session: Option<LoadedSession>, call: Option<UserCall>) {
+        if let Some(session) = session {
+            self.continue_in(session).await;
+        }
+        let Some(call) = call.filter(|_| self.leaving.is_none()) else { return };
+        if let Err(error) = self.current.session.call(call).await {
+            self.print(&format!("{error}\n")).await;
         }
     }
 

@@ -32,3 +32,27 @@ impl RewindExtent {
         rewind_extents().find(|(.., extent)| *extent == self).map_or("both", |(name, ..)| name)
     }
 }
+
+/// Text of a list of prompts for a person: pairs of number and description.
+pub fn rewind_points_text(points: Vec<(usize, String)>) -> String {
+    let mut text = String::new();
+    for (number, what) in points {
+        text.extend([&format!("{number:>3}"), "  ", &what, "\n"]);
+    }
+    text.push_str(if text.is_empty() {
+        "There is no prompt to return to.\n"
+    } else {
+        "/rewind N files, /rewind N conversation or /rewind N both returns to the state before \
+         prompt N.\n"
+    });
+    text
+}
+
+/// Text of the commands that return to the state before prompt `number`.
+pub fn rewind_extents_text(number: usize) -> String {
+    let mut text = String::new();
+    for (name, what, _) in rewind_extents() {
+        text.extend([&format!("/rewind {number} {name}"), "  ", what, "\n"]);
+    }
+    text
+}

@@ -1,8 +1,9 @@
 //! Effects of slash commands that need the session or the environment.
 
 use posse_actors::event::{Announcement, Event, SessionEndReason};
-use posse_base::failure::{Exit, Failure};
+use posse_base::failure::{Exit, Failure, printable};
 use posse_frontend::commands::{QueryAnswer, ReportRequest, SessionQuery, SessionSwitch};
+use posse_frontend::remote_session::RewindRequest;
 use posse_frontend::session_records::changes;
 use posse_frontend::{
     BackgroundJob, LoadedSession, Rewind, Selectable, SessionSelection, Task, is_default,
@@ -130,7 +131,9 @@ impl Tui<'_> {
             if self.current.is_none() {
                 return;
             }
-            self.app.composer.restore_text(&prompt);
+            if !prompt.is_empty() {
+                self.app.composer.restore_text(&prompt);
+            }
         }
         match call {
             Some(call) => self.call(call),
@@ -139,6 +142,33 @@ impl Tui<'_> {
             }
             None => {}
         }
+    }
+
+    /// Carries out the request of an attached client to return to an earlier prompt. The prompt of
+    /// this front end stays as it is.
+    pub(super) fn rewind_elsewhere(&mut self, request: RewindRequest) {
+        if request.is_abandoned() {
+            return;
+        }
+        if self.app.busy {
+            let why = "something runs: wait for its end, or stop it";
+            return request.answer(Err(why.to_owned()));
+        }
+        let (prompt, extent) = (request.prompt, request.extent);
+        let job = self.environment.rewind(&self.app.session, prompt, extent);
+        let text = format!("({}: /rewind {prompt} {})", printable(&request.client), extent.name());
+        self.app.view.note(Role::Dim, text);
+        self.start_lookup(READING_SESSIONS, async move {
+            let ready = run_blocking(job).await;
+            match &ready {
+                Ok(Rewind { session: None, call: None, .. }) => {
+                    request.answer(Err("no file was changed since".to_owned()));
+                }
+                Ok(_) => request.answer(Ok(())),
+                Err(failures) => request.refuse(failures),
+            }
+            ready.map(|ready| LookupResult::Rewind(Rewind { prompt: String::new(), ..ready }))
+        });
     }
 
     /// Removes the live region and runs `work`, so that text which `work` prints appears above the
