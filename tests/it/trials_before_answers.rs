@@ -6,10 +6,12 @@ use std::process::{ChildStdin, Stdio};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::model_server::{ModelServer, runs, says};
+use crate::attach::AttachClient;
+use crate::model_server::{ModelAnswer, ModelServer, runs, says};
 use crate::plain::Terminal;
 use crate::posse::{Machine, RunningPosse};
 use crate::trying::{assert_nothing_is_left, digest, wait_for_layer, with_repository};
+use crate::worktree::{in_bash, machine as machine_with_agents, trees};
 
 const COMMAND: &str = "echo said; echo more >> a; echo x > .envrc";
 
@@ -129,8 +131,10 @@ fn interrupted_trial_leaves_nothing() {
     wait_for_layer(&machine, "a");
     driver.send(&json!({"type": "interrupt"}));
     let withdrawn = driver.running.wait_for("permission.withdrawn");
-    let target = (&withdrawn["targetType"], &withdrawn["targetName"]);
-    assert_eq!(target, (&json!("tool"), &json!("bash")));
+    assert_eq!(
+        (&withdrawn["targetType"], &withdrawn["targetName"]),
+        (&json!("tool"), &json!("bash"))
+    );
     drop(driver.stdin);
     driver.running.end();
     assert_eq!(digest(&machine.path("work")), before);
@@ -181,4 +185,102 @@ fn person_at_a_terminal_tries_and_keeps() {
     assert_eq!(terminal.end(), Some(0));
     assert_eq!(machine.read("a"), "a\nnew\n");
     assert_nothing_is_left(&machine);
+}
+
+#[test]
+fn attached_person_tries_and_keeps() {
+    let (machine, server) = machine_for(COMMAND);
+    let mut driver = Driver::start(&machine, None);
+    let asked = driver.asked();
+    let mut person = Terminal::run(&machine, &["attach"], "xterm");
+    person.see("[t] try it first");
+    person.press("t\r");
+    person.see("nothing is changed meanwhile");
+    let tried = driver.running.wait_for("permission.tried");
+    assert_eq!(tried["requestId"], asked["requestId"]);
+    assert!(tried["triedBy"].as_str().unwrap().starts_with("process "), "{tried}");
+    person.see("+more");
+    person.see("[k] keep the trial");
+    assert_eq!(machine.read("a"), "a\n");
+    person.press("k\r");
+    let granted = driver.running.wait_for("permission.granted");
+    assert_eq!((&granted["keepsTrial"], &granted["answeredBy"]), (&json!(true), &tried["triedBy"]));
+    drop(driver.stdin);
+    driver.running.end().assert_code(0);
+    assert_eq!(person.end(), Some(0));
+    assert_eq!(machine.read("a"), "a\nmore\n");
+    assert!(!machine.work(".envrc").exists());
+    assert!(server.tool_results()[0].contains("the user kept its changes"));
+    assert_nothing_is_left(&machine);
+    machine.verify();
+}
+
+#[test]
+fn attached_program_tries_and_drops() {
+    let (machine, _server) = machine_for(COMMAND);
+    let before = digest(&machine.path("work"));
+    let mut driver = Driver::start(&machine, None);
+    driver.asked();
+    let mut client = AttachClient::join(&machine);
+    let asked = client.wait_for("permission.requested");
+    client.answer(&asked, "try");
+    let tried = client.wait_for("permission.tried");
+    assert!(tried["changes"].as_str().unwrap().contains("\n+more\n"), "{tried}");
+    let again = client.wait_for("permission.requested");
+    assert_eq!((&again["requestId"], &again["trial"]), (&asked["requestId"], &json!("keep")));
+    client.answer(&again, "deny");
+    client.wait_for("permission.denied");
+    drop(driver.stdin);
+    driver.running.end();
+    client.close().assert_code(0);
+    assert_eq!(digest(&machine.path("work")), before);
+    assert_nothing_is_left(&machine);
+}
+
+/// The command of a subagent changes its worktree only, and so does its trial.
+#[test]
+fn command_of_a_subagent_in_a_worktree_is_tried() {
+    for decision in ["keep", "allow", "deny"] {
+        let server = ModelServer::start_and_repeat(vec![ModelAnswer::By(in_bash)]);
+        let machine = machine_with_agents(&server);
+        let args = ["run", "--input-format", "stream-json", "--output-format", "stream-json"];
+        let mut command = machine.command(&args);
+        command.stdin(Stdio::piped());
+        let mut running = RunningPosse::start(command);
+        let stdin = running.take_stdin();
+        let mut driver = Driver { running, stdin };
+        let content = "echo said; echo more >> g; echo new > made; echo x > .envrc";
+        driver.send(&json!({"type": "message", "content": content}));
+        let asked = driver.asked();
+        assert!(asked["agentPath"].as_str().unwrap().contains("worker"), "{asked}");
+        assert_eq!(asked["trial"], "try", "{asked}");
+        let [tree] = &trees(&machine)[..] else { panic!("{:?}", trees(&machine)) };
+        let (workspace, copy) = (digest(&machine.path("work")), digest(tree));
+        driver.answer(&asked, "try");
+        let tried = driver.running.wait_for("permission.tried");
+        assert_eq!(tried["isFailed"], false, "{tried}");
+        assert!(tried["output"].as_str().unwrap().contains("said\n"), "{tried}");
+        let changes = tried["changes"].as_str().unwrap();
+        for part in ["\n+more\n", "added    made\n", "added    .envrc\n"] {
+            assert!(changes.contains(part), "{part}: {changes}");
+        }
+        assert!(!changes.contains("worktrees"), "paths are relative to the worktree: {changes}");
+        let again = driver.asked();
+        assert_eq!((&again["requestId"], &again["trial"]), (&asked["requestId"], &json!("keep")));
+        assert_eq!((digest(&machine.path("work")), digest(tree)), (workspace, copy.clone()));
+        driver.answer(&again, decision);
+        driver.running.wait_for("agent.invocation.completed");
+        let text = |file: &str| std::fs::read_to_string(tree.join(file)).ok();
+        let is_changed = decision != "deny";
+        let told = server.tool_results();
+        assert_eq!(text("made").as_deref(), is_changed.then_some("new\n"), "{decision}: {told:#?}");
+        // A worktree without changes is removed.
+        assert_eq!(text("g").as_deref() == Some("g\nmore\n"), is_changed, "{decision}");
+        assert_eq!(text(".envrc"), None, "{decision}: it is protected");
+        assert_eq!(machine.read("g"), "g\n", "{decision}");
+        drop(driver.stdin);
+        driver.running.end();
+        assert_nothing_is_left(&machine);
+        machine.verify();
+    }
 }

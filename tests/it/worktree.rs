@@ -75,7 +75,7 @@ fn worktrees(machine: &Machine) -> PathBuf {
 }
 
 /// Folders of the worktrees that have files.
-fn trees(machine: &Machine) -> Vec<PathBuf> {
+pub(crate) fn trees(machine: &Machine) -> Vec<PathBuf> {
     let entries = fs::read_dir(worktrees(machine)).into_iter().flatten();
     entries.map(|entry| entry.unwrap().path().join("tree")).filter(|tree| tree.is_dir()).collect()
 }
@@ -160,7 +160,7 @@ fn agents_in_worktrees_do_not_conflict() {
 }
 
 /// The subagent calls bash for each step, and then answers.
-fn in_bash(request: &Value) -> ModelAnswer {
+pub(crate) fn in_bash(request: &Value) -> ModelAnswer {
     let (results, task) = (texts(request, "tool"), task(request));
     match (task.split_once(": "), results.len()) {
         (None, 0) => calls(&[isolated(&format!("run: {task}"))]),

@@ -195,8 +195,10 @@ impl<'a> Applier<'a> {
             return Err(RefusalReason::Special);
         }
         let path = change.absolute();
+        // A worktree is a root below the folders of posse, which are hidden around it.
+        let is_around = |fixed: &PathBuf| change.root != *fixed && change.root.starts_with(fixed);
         if is_control_file(&change.root, &change.path, kind)
-            || self.fixed.iter().any(|fixed| path.starts_with(fixed))
+            || self.fixed.iter().any(|fixed| path.starts_with(fixed) && !is_around(fixed))
         {
             return Err(RefusalReason::Protected);
         }
