@@ -5,6 +5,7 @@
 //! ephemeral event (a delta) may be combined with others or lost; where its content matters later,
 //! a durable event repeats it.
 
+mod edit_hunk;
 mod envelope;
 mod hook_event;
 mod payload;
@@ -28,6 +29,7 @@ use crate::conversation::{
 use crate::cost::{Billing, Budget};
 use crate::outcome::{Memories, SubagentOutcome, WorktreeSummary};
 
+pub use edit_hunk::{EditHunk, HUNK_TEXTS_BYTES_MAX, HUNKS_MAX, HunkAnswer};
 #[cfg(feature = "testing")]
 pub use envelope::line_schemas;
 pub use envelope::{AnnouncedEvent, Announcement};
@@ -819,6 +821,10 @@ pub enum Event {
         user_request: Option<Box<UserRequest>>,
         /// Answer about a trial of the call that the request offers; `None` if it offers none.
         trial: Option<TrialOffer>,
+        /// Hunks of the change of a text file, which can be answered one by one; empty if the request
+        /// is answered as a whole.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        hunks: Vec<EditHunk>,
         /// Hash of the effect in question.
         digest: String,
         /// Working directory of the call; empty in older journals.
@@ -850,6 +856,10 @@ pub enum Event {
         /// True if the changes of the trial are kept, so that the call does not run again.
         #[serde(default, skip_serializing_if = "is_zero")]
         keeps_trial: bool,
+        /// Answers about the hunks of the request, in their order: the call makes only the hunks that
+        /// are not `no`. Empty if the call is allowed as a whole.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        hunks: Vec<HunkAnswer>,
         /// The tool whose call, or the agent whose start, is in question.
         #[serde(flatten)]
         target: PermissionTarget,

@@ -8,6 +8,7 @@
 
 mod binding;
 mod grant_view;
+mod hunks;
 mod mode_view;
 mod user_requests;
 
@@ -19,8 +20,8 @@ use ractor::{Actor, ActorRef, RpcReplyPort};
 
 use crate::conversation::{CallId, QuestionId};
 use crate::event::{
-    DecisionSource, Durability, Event, Grant, Origin, PermissionMode, PermissionTarget,
-    SandboxTier, Scope, TargetType, TrialOffer, UserReply, UserRequest,
+    DecisionSource, Durability, EditHunk, Event, Grant, HunkAnswer, Origin, PermissionMode,
+    PermissionTarget, SandboxTier, Scope, TargetType, TrialOffer, UserReply, UserRequest,
 };
 use crate::mailbox::{HandlerResult, OwnedTask, Report, StartResult, SupervisedRef, answer};
 use crate::ports::{
@@ -86,6 +87,8 @@ pub(crate) struct ApprovalRequest {
     pub(crate) question: PermissionQuestion,
     /// Answer about a trial that is offered; `None` if none is.
     pub(crate) trial: Option<TrialOffer>,
+    /// Hunks that can be answered one by one; empty if there are none.
+    pub(crate) hunks: Vec<EditHunk>,
     /// Policy that judges the call. A subagent in an isolated workspace has a policy of its own,
     /// and its own `cwd`.
     pub(crate) policy: Arc<dyn Policy>,
@@ -160,6 +163,8 @@ pub(crate) enum ApprovalResult {
     Try(Option<String>),
     /// The changes of the trial are kept, for exactly the effect in the binding.
     Keep(Binding),
+    /// The hunks with these answers are made, of exactly the effect in the binding.
+    Hunks(Binding, Vec<HunkAnswer>),
     /// A request of the model has ended.
     Answered(UserAnswer),
 }
@@ -179,6 +184,9 @@ pub enum HumanDecision {
     Try,
     /// The changes of the trial are kept; the call does not run again.
     Keep,
+    /// The call makes only chosen hunks of its change: one answer for each hunk of the request, in
+    /// their order. If all answers are no, the call is denied.
+    Hunks(Vec<HunkAnswer>),
     /// Reply to questions or a plan of the model.
     Reply(UserReply),
 }
@@ -381,7 +389,7 @@ impl State {
             Ok(ask) => ask,
             Err(error) => return answer(told, Err(error)),
         };
-        match decision {
+        match hunks::plain(decision) {
             HumanDecision::Try => {
                 ask.reply.send(ApprovalResult::Try(by));
                 answer(told, Ok(()));
@@ -390,6 +398,11 @@ impl State {
                 let event = granted(&ask, DecisionSource::User, by.clone(), Scope::Once, None);
                 let kept = ApprovalResult::Keep(ask.binding());
                 self.apply_answer(ask, kept_trial(event), kept, None, (by, told));
+            }
+            HumanDecision::Hunks(answers) => {
+                let event = hunks::chosen(&ask, by.clone(), &answers);
+                let chosen = ApprovalResult::Hunks(ask.binding(), answers);
+                self.apply_answer(ask, event, chosen, None, (by, told));
             }
             HumanDecision::Allow(scope) => {
                 let grant = ask.question.grant.clone().filter(|_| scope > Scope::Once);
@@ -693,6 +706,7 @@ fn requested(ask: &ApprovalRequest, tier: &SandboxTier) -> Event {
         scopes: ask.question.scopes.clone(),
         user_request: ask.user_request().cloned().map(Box::new),
         trial: ask.trial.clone(),
+        hunks: ask.hunks.clone(),
         digest: ask.action.digest.clone(),
         cwd: ask.cwd.clone(),
         binding: ask.binding().as_str().to_owned(),
@@ -712,6 +726,7 @@ fn granted(
         scope,
         grants_part: grants_part(ask, grant.as_ref()),
         keeps_trial: false,
+        hunks: Vec::new(),
         grant,
         reply: None,
         target: target(ask),

@@ -52,9 +52,9 @@ pub use review::PermittedCall;
 pub use review::permit_for_test;
 pub(crate) use review::{PendingCall, ReadPermit, Review, TrialPermit, review};
 pub use tool::{
-    Access, BackgroundScope, CallContext, CallTrial, OutputDelta, PostCallMessage, PostCallSink,
-    RunContext, SideEffect, Tool, ToolAnnotations, ToolError, ToolOutput, ToolSpec, Toolbox,
-    UserAnswer,
+    Access, BackgroundScope, CallContext, CallTrial, ChosenHunks, OutputDelta, PostCallMessage,
+    PostCallSink, RunContext, SideEffect, Tool, ToolAnnotations, ToolError, ToolOutput, ToolSpec,
+    Toolbox, UserAnswer,
 };
 
 /// Cause of an error from outside the kernel.

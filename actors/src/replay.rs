@@ -37,6 +37,10 @@ pub use unknown_outcome::LOST;
 
 /// Result for the model of a call that was requested and had not started when the process ended.
 pub const NOT_RUN: &str = "This call was not run: the session broke off before it started.";
+/// Result for the model of a call that did not start after the user had chosen hunks of it.
+pub(crate) const NOT_RUN_CHOSEN: &str = "This call was not run, and nothing was changed: the session \
+     broke off after the user had chosen some of its hunks. Make the change again; the user is asked \
+     again.";
 /// Result for the model of a call with side effects that started and has no recorded end.
 pub const OUTCOME_UNKNOWN: &str = "The session broke off while this call was running. Whether it \
      took effect is not known. Look before doing it again.";
@@ -182,6 +186,7 @@ pub struct StartedWith {
 }
 
 /// A call of the last reply without a recorded end.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts of the records")]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct OpenCall {
     /// The call, as the model wrote it.
@@ -197,6 +202,9 @@ pub struct OpenCall {
     pub begun: Option<StartedCall>,
     /// Hash of the effect that a person or `--yes` approved; `None` without an approval.
     pub approved: Option<String>,
+    /// True if a person has chosen hunks of the call. It is not started again, because only the
+    /// process that asked can make exactly these.
+    pub chosen: bool,
     /// Index in [`Replayed::messages`] of the placeholder for the missing result.
     pub message: usize,
 }
@@ -252,6 +260,12 @@ impl QueuedInput {
 }
 
 impl OpenCall {
+    /// True if the call can start in another process: it has had no effect, and no person has chosen
+    /// a part of its effect.
+    pub(crate) fn can_start(&self) -> bool {
+        !self.started && !self.chosen
+    }
+
     /// Replaces the placeholder for the missing result in `messages` by an error result with
     /// `text`.
     fn set_result(&self, messages: &mut [Arc<Message>], text: impl Into<String>) {
@@ -572,12 +586,27 @@ impl Replay {
                 self.close_question(request_id);
                 self.questions.insert(record.record, question);
             }
-            Event::PermissionGranted { request_id, grant, target, grants_part, reply, .. } => {
+            Event::PermissionGranted {
+                request_id,
+                grant,
+                target,
+                grants_part,
+                hunks,
+                reply,
+                ..
+            } => {
                 let question = self.close_question(request_id);
-                // The answer to a connection request, to a part of a call, or to a request of the
-                // model does not allow the call.
-                let is_of_call =
-                    target.target_type != TargetType::Connection && !grants_part && reply.is_none();
+                // The answer to a connection request, to a part of a call, about single hunks, or
+                // to a request of the model does not allow the call as a whole.
+                let is_of_call = target.target_type != TargetType::Connection
+                    && !grants_part
+                    && hunks.is_empty()
+                    && reply.is_none();
+                if let Some(OpenQuestion { call_id, .. }) = &question
+                    && !hunks.is_empty()
+                {
+                    self.history.edit(call_id, |call| call.open.chosen = true);
+                }
                 if let Some(question) = question.filter(|_| is_of_call) {
                     let OpenQuestion { call_id, digest, .. } = question;
                     self.history.edit(&call_id, |call| call.open.approved = Some(digest));

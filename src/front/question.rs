@@ -263,7 +263,12 @@ impl TerminalQuestions {
                 return self.turn().map(AnswerLine::Unclear);
             }
             Some(now @ (HumanDecision::Deny { .. } | HumanDecision::Try)) => Some(now),
-            Some(HumanDecision::Allow(_) | HumanDecision::Keep | HumanDecision::Reply(_)) => {
+            Some(
+                HumanDecision::Allow(_)
+                | HumanDecision::Keep
+                | HumanDecision::Hunks(_)
+                | HumanDecision::Reply(_),
+            ) => {
                 let text = format!("  {NOT_SEEN}\n{}", open.keys());
                 return Some(AnswerLine::Unclear(text));
             }
@@ -436,6 +441,7 @@ mod tests {
             scopes: scopes.to_vec(),
             user_request: None,
             trial: None,
+            hunks: Vec::new(),
             digest: String::new(),
             cwd: String::new(),
             binding: String::new(),

@@ -2,7 +2,7 @@
 //! each. Pure.
 
 use posse_actors::conversation::{ContentPart, QuestionId};
-use posse_actors::event::{PermissionMode, QuestionAnswer, Scope, UserReply};
+use posse_actors::event::{HunkAnswer, PermissionMode, QuestionAnswer, Scope, UserReply};
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::text::clipped;
 use serde::Deserialize;
@@ -85,6 +85,9 @@ enum InstructionLine {
         /// Must be `global` if a call is allowed with the scope `global`; otherwise ignored.
         #[serde(default)]
         confirm: Option<Scope>,
+        /// Answers about the hunks of the request, for the decision `hunks` alone.
+        #[serde(default)]
+        hunks: Option<Vec<Value>>,
     },
     #[serde(rename = "question.answer")]
     QuestionAnswer { request_id: QuestionId, answers: Vec<QuestionAnswer> },
@@ -107,7 +110,12 @@ enum AnswerDecision {
     Try,
     /// Keep the changes of the trial.
     Keep,
+    /// Make only chosen hunks of the change.
+    Hunks,
 }
+
+/// Form of an answer about a hunk, for errors.
+const HUNK_FORM: &str = r#"use "yes", "no" or {"replace": "TEXT"}"#;
 
 /// Parses a line. A permission answer without a scope allows once. The error describes the first
 /// fault of the line.
@@ -132,6 +140,13 @@ pub fn parse(line: &[u8]) -> Result<Instruction, String> {
             let reply = UserReply::Plan { mode: mode_named(&mode)?, plan };
             Instruction::Answer(request_id, HumanDecision::Reply(reply))
         }
+        InstructionLine::Answer { request_id, decision: AnswerDecision::Hunks, hunks, .. } => {
+            Instruction::Answer(request_id, HumanDecision::Hunks(hunk_answers(hunks)?))
+        }
+        // The call would not be made in part, as the sender expects.
+        InstructionLine::Answer { hunks: Some(_), .. } => {
+            return Err(r#"hunks: they belong to "decision": "hunks" only"#.to_owned());
+        }
         InstructionLine::Answer {
             decision: AnswerDecision::Allow,
             scope: Some(Scope::Global),
@@ -153,6 +168,17 @@ pub fn parse(line: &[u8]) -> Result<Instruction, String> {
             Instruction::Answer(request_id, HumanDecision::Keep)
         }
     })
+}
+
+/// Parses the answers about hunks. The error names the place and the fix.
+fn hunk_answers(hunks: Option<Vec<Value>>) -> Result<Vec<HunkAnswer>, String> {
+    let Some(hunks) = hunks else {
+        return Err(format!("hunks: missing; give one answer for each hunk: {HUNK_FORM}"));
+    };
+    let answer = |(nth, hunk)| {
+        serde_json::from_value(hunk).map_err(|_| format!("hunks[{nth}]: {HUNK_FORM}"))
+    };
+    hunks.into_iter().enumerate().map(answer).collect()
 }
 
 /// Parses the name of a permission mode.
@@ -253,6 +279,9 @@ pub fn line_of(instruction: &Instruction) -> Vec<u8> {
         Instruction::Answer(id, HumanDecision::Keep) => {
             json!({"type": "permission.answer", "requestId": id, "decision": "keep"})
         }
+        Instruction::Answer(id, HumanDecision::Hunks(hunks)) => json!({
+            "type": "permission.answer", "requestId": id, "decision": "hunks", "hunks": hunks,
+        }),
         Instruction::Answer(id, HumanDecision::Reply(UserReply::Questions { answers })) => {
             json!({"type": "question.answer", "requestId": id, "answers": answers})
         }
@@ -274,6 +303,10 @@ mod tests {
             QuestionAnswer { selected: vec!["a".to_owned()], text: None },
             QuestionAnswer { selected: Vec::new(), text: Some("b".to_owned()) },
         ]
+    }
+
+    fn hunks() -> Vec<HunkAnswer> {
+        vec![HunkAnswer::Yes, HunkAnswer::No, HunkAnswer::Replace("x\n".to_owned())]
     }
 
     #[test]
@@ -361,6 +394,13 @@ mod tests {
     }
 
     #[test]
+    fn understands_answers_about_hunks() {
+        let line = r#"{"type":"permission.answer","requestId":"q1","decision":"hunks","hunks":["yes","no",{"replace":"x\n"}]}"#;
+        let meant = Instruction::Answer(QuestionId::new("q1"), HumanDecision::Hunks(hunks()));
+        assert_eq!(parse(line.as_bytes()), Ok(meant));
+    }
+
+    #[test]
     fn describes_errors_of_a_line() {
         let table = [
             ("nonsense", "not valid JSON: expected ident at column 2"),
@@ -382,6 +422,22 @@ mod tests {
             ),
             (r#"{"type":"plan.answer","requestId":"q","mode":"yolo"}"#, "unknown permission mode"),
             (r#"{"type":"permission.answer","decision":"allow"}"#, "requestId"),
+            (
+                r#"{"type":"permission.answer","requestId":"q","decision":"hunks"}"#,
+                r#"hunks: missing; give one answer for each hunk: use "yes", "no" or {"replace""#,
+            ),
+            (
+                r#"{"type":"permission.answer","requestId":"q","decision":"hunks","hunks":["yes","maybe"]}"#,
+                r#"hunks[1]: use "yes", "no" or {"replace": "TEXT"}"#,
+            ),
+            (
+                r#"{"type":"permission.answer","requestId":"q","decision":"hunks","hunks":[{"replace":7}]}"#,
+                "hunks[0]: use",
+            ),
+            (
+                r#"{"type":"permission.answer","requestId":"q","decision":"allow","hunks":["no"]}"#,
+                r#"hunks: they belong to "decision": "hunks" only"#,
+            ),
             (
                 r#"{"type":"permission.answer","requestId":"q","decision":"allow","scope":"global"}"#,
                 "needs \"confirm\": \"global\"",
@@ -411,7 +467,7 @@ mod tests {
         let replies = replies.map(|reply| Instruction::Answer(id(), HumanDecision::Reply(reply)));
         let said = [Instruction::Message, Instruction::Steer, Instruction::FollowUp];
         let said = said.map(|said| said(text()));
-        let trials = [HumanDecision::Try, HumanDecision::Keep];
+        let trials = [HumanDecision::Try, HumanDecision::Keep, HumanDecision::Hunks(hunks())];
         let trials = trials.map(|decision| Instruction::Answer(id(), decision));
         let stops = [true, false].map(|all| Instruction::Interrupt { all });
         let modes = PermissionMode::KNOWN.map(Instruction::PermissionMode);

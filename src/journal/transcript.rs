@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use posse_actors::conversation::{Usage, text_of};
 use posse_actors::cost::dollars;
-use posse_actors::event::{Event, JobEnd, SessionError, StoredRecord};
+use posse_actors::event::{Event, HunkAnswer, JobEnd, SessionError, StoredRecord};
 use posse_actors::outcome::limit_text;
 use posse_actors::text::clipped;
 use posse_base::failure::{printable, printable_lines};
@@ -167,6 +167,9 @@ fn describe_question(event: &Event) -> Option<Line> {
         }
         Event::PermissionGranted { by, keeps_trial: true, .. } => {
             (Tone::Done, "allowed", format!("by {by}, the changes of the trial are kept"))
+        }
+        Event::PermissionGranted { by, hunks, .. } if !hunks.is_empty() => {
+            (Tone::Done, "allowed", format!("by {by}, {}", HunkAnswer::summary(hunks)))
         }
         Event::PermissionTried { summary, .. } => (Tone::Quiet, "tried", printable(summary)),
         Event::PermissionGranted { by, scope, grant, .. } => {

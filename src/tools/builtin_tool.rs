@@ -1,12 +1,13 @@
 //! Built-in tool made of two functions on shared state.
 
+use std::any::Any;
 use std::future::ready;
 use std::sync::Arc;
 
-use posse_actors::event::{Origin, UserRequest};
+use posse_actors::event::{EditHunk, HunkAnswer, Origin, UserRequest};
 use posse_actors::ports::{
-    CallContext, PermittedCall, PortFuture, Prepared, RunContext, Tool, ToolError, ToolOutput,
-    ToolSpec,
+    CallContext, ChosenHunks, PermittedCall, PortFuture, Prepared, RunContext, Tool, ToolError,
+    ToolOutput, ToolSpec,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -33,11 +34,18 @@ pub struct BuiltinTool<S, A, P, F, G> {
     pub(crate) background_work: fn(&S, &Origin) -> Vec<String>,
     /// Request to the user that a call with these arguments makes. See [`Tool::user_request`].
     pub(crate) user_request: fn(&Value) -> Option<UserRequest>,
+    /// Hunks of the effect in this payload. See [`Tool::hunks`].
+    pub(crate) hunks: fn(&P) -> Vec<EditHunk>,
+    /// Reduces the effect in this payload to some of its hunks. See [`Tool::choose_hunks`].
+    pub(crate) choose_hunks: ChooseHunks<P>,
 }
 
+/// Function that reduces the effect in a payload `P` to some of its hunks.
+type ChooseHunks<P> = fn(P, Vec<HunkAnswer>) -> PortFuture<Result<ChosenHunks, ToolError>>;
+
 impl<S, A, P, F, G> BuiltinTool<S, A, P, F, G> {
-    /// Creates a tool that has no background work, asks the user nothing, gives no advice after a denial and does nothing
-    /// after a compaction.
+    /// Creates a tool that has no background work, asks the user nothing, has no hunks, gives no
+    /// advice after a denial and does nothing after a compaction.
     pub fn new(
         spec: ToolSpec,
         state: Arc<S>,
@@ -54,8 +62,15 @@ impl<S, A, P, F, G> BuiltinTool<S, A, P, F, G> {
             history_shortened,
             background_work,
             user_request: |_| None,
+            hunks: |_| Vec::new(),
+            choose_hunks: |_, _| Box::pin(ready(Err(no_hunks()))),
         }
     }
+}
+
+/// Error for an effect that has no hunks.
+fn no_hunks() -> ToolError {
+    ToolError::new("EDT008", "the call has no hunks; nothing was changed")
 }
 
 impl<S, A, P, F, G> Tool for BuiltinTool<S, A, P, F, G>
@@ -99,6 +114,21 @@ where
             };
             output.unwrap_or_else(|error| ToolOutput::error(error.to_string()))
         })
+    }
+
+    fn hunks(&self, prepared: &Prepared) -> Vec<EditHunk> {
+        prepared.payload.downcast_ref().map_or_else(Vec::new, self.hunks)
+    }
+
+    fn choose_hunks(
+        &self,
+        payload: Box<dyn Any + Send>,
+        answers: Vec<HunkAnswer>,
+    ) -> PortFuture<Result<ChosenHunks, ToolError>> {
+        match payload.downcast::<P>() {
+            Ok(payload) => (self.choose_hunks)(*payload, answers),
+            Err(_) => Box::pin(ready(Err(no_hunks()))),
+        }
     }
 
     fn denial_advice(&self) -> Option<&str> {

@@ -1,5 +1,7 @@
 //! Change of one file, shared by the tools that write files.
 
+mod hunks;
+
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,11 +11,14 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use posse_actors::ports::{CallContext, Operation, Prepared, RunContext, ToolError, ToolOutput};
+use posse_actors::ports::{
+    CallContext, Operation, Prepared, RunContext, Tool, ToolError, ToolOutput, ToolSpec,
+};
 use posse_sandbox::Writing;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::builtin_tool::RunResult;
+use crate::builtin_tool::{BuiltinTool, RunResult};
 use crate::diff::{self, Diff};
 use crate::text::count;
 use crate::workspace::{FileKind, FileStatus, Located, RepositoryParts, refused};
@@ -91,6 +96,22 @@ fn read(place: &Located) -> Result<(Vec<u8>, FileStatus), ToolError> {
     Ok((bytes, entry))
 }
 
+/// Creates a tool whose calls change one file: `prepare` makes a [`FileChange`] of the arguments.
+pub(crate) fn tool<A, F>(
+    spec: ToolSpec,
+    env: Arc<ToolEnvironment>,
+    prepare: fn(Arc<ToolEnvironment>, A, CallContext) -> F,
+) -> Arc<dyn Tool>
+where
+    A: DeserializeOwned + 'static,
+    F: Future<Output = Result<Prepared, ToolError>> + Send + 'static,
+{
+    let mut tool = BuiltinTool::new(spec, env, prepare, run);
+    tool.hunks = FileChange::hunks;
+    tool.choose_hunks = hunks::choose;
+    Arc::new(tool)
+}
+
 /// Content of a file after an edit.
 #[derive(Debug)]
 pub(crate) struct EditedFile {
@@ -130,7 +151,7 @@ pub(crate) fn prepare(
                 let (operations, digest) = (vec![change.target.place.read()], change.digest(tool));
                 return Ok(prepared(tool, operations, words, digest, change));
             }
-            let Diff { added, removed, text } = &change.diff;
+            let Diff { added, removed, text, .. } = &change.diff;
             let words = (format!("{verb} {shown} (+{added} -{removed})"), text.clone());
             let (operations, digest) = (vec![change.target.place.write()], change.digest(tool));
             Ok(prepared(tool, operations, words, digest, change))
@@ -145,11 +166,7 @@ pub(crate) fn prepare(
 }
 
 /// Applies the prepared change on a blocking thread.
-pub(crate) async fn run(
-    env: Arc<ToolEnvironment>,
-    change: FileChange,
-    context: RunContext,
-) -> RunResult {
+async fn run(env: Arc<ToolEnvironment>, change: FileChange, context: RunContext) -> RunResult {
     blocking(move || change.apply(&env, &context.call)).await
 }
 

@@ -25,6 +25,21 @@ pub struct Diff {
     /// The unified diff, at most 64 KiB plus a truncation notice. Invalid UTF-8
     /// is replaced.
     pub text: String,
+    /// The hunks in `text`, in its order; empty if it does not show all of them.
+    pub(crate) hunks: Vec<DiffHunk>,
+}
+
+/// Hunk of a diff: ranges of the two texts, with the unchanged lines around the change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DiffHunk {
+    /// Byte range of the old text.
+    pub(crate) old: Range<usize>,
+    /// Byte range of the new text.
+    pub(crate) new: Range<usize>,
+    /// Lines of the old text.
+    pub(crate) old_lines: Range<usize>,
+    /// Lines of the new text.
+    pub(crate) new_lines: Range<usize>,
 }
 
 /// Computes the diff for replacing `before` by `after` in the file `path`. `before` is `None` for a
@@ -35,22 +50,24 @@ pub fn unified(path: &str, before: Option<&[u8]>, after: &[u8]) -> Diff {
     let header = format!("--- {old_name}\n+++ b/{path}\n");
     let before = before.unwrap_or_default();
     if before == after {
-        return Diff { added: 0, removed: 0, text: String::new() };
+        return Diff { added: 0, removed: 0, text: String::new(), hunks: Vec::new() };
     }
     if is_binary(before) || is_binary(after) {
         let (added, removed) = (lines(after), lines(before));
-        return Diff { added, removed, text: format!("{header}binary files differ\n") };
+        let text = format!("{header}binary files differ\n");
+        return Diff { added, removed, text, hunks: Vec::new() };
     }
     let window = Window::around_change(before, after);
     let old: Vec<&[u8]> = split_lines(&before[window.old.clone()]);
     let new: Vec<&[u8]> = split_lines(&after[window.new.clone()]);
     let ops = operations(&old, &new);
-    let mut diff = Diff { added: 0, removed: 0, text: header };
+    let mut diff = Diff { added: 0, removed: 0, text: header, hunks: Vec::new() };
     let mut hidden = 0;
     for group in group_diff_ops(ops, CONTEXT) {
-        hunk(&mut diff, &mut hidden, &group, window.line, (&old, &new));
+        hunk(&mut diff, &mut hidden, &group, &window, (&old, &new));
     }
     if hidden > 0 {
+        diff.hunks.clear();
         // Writing to a string cannot fail.
         let _ = writeln!(diff.text, "[{hidden} more lines of the diff are not shown]");
     }
@@ -112,13 +129,19 @@ fn hunk(
     diff: &mut Diff,
     hidden: &mut usize,
     group: &[DiffOp],
-    lines_before: usize,
+    window: &Window,
     (old, new): (&[&[u8]], &[&[u8]]),
 ) {
     let (Some(first), Some(last)) = (group.first(), group.last()) else { return };
     let old_range = first.old_range().start..last.old_range().end;
     let new_range = first.new_range().start..last.new_range().end;
-    let (old_place, new_place) = (range(&old_range, lines_before), range(&new_range, lines_before));
+    let (old_place, new_place) = (range(&old_range, window.line), range(&new_range, window.line));
+    diff.hunks.push(DiffHunk {
+        old: bytes_of(old, &old_range, window.old.start),
+        new: bytes_of(new, &new_range, window.new.start),
+        old_lines: old_range.start + window.line..old_range.end + window.line,
+        new_lines: new_range.start + window.line..new_range.end + window.line,
+    });
     append(&mut diff.text, hidden, &format!("@@ -{old_place} +{new_place} @@\n"));
     for op in group {
         let (removed, mut added) = (&old[op.old_range()], &new[op.new_range()]);
@@ -135,6 +158,13 @@ fn hunk(
             append_line(&mut diff.text, hidden, '+', line);
         }
     }
+}
+
+/// Byte range of the `range` of `lines`, which begin at the offset `start`.
+fn bytes_of(lines: &[&[u8]], range: &Range<usize>, start: usize) -> Range<usize> {
+    let size = |lines: &[&[u8]]| lines.iter().map(|line| line.len()).sum::<usize>();
+    let from = start + size(&lines[..range.start]);
+    from..from + size(&lines[range.clone()])
 }
 
 /// Formats a range of lines in unified diff notation: `start,length`. An empty range begins at the

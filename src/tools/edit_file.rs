@@ -11,7 +11,6 @@ use posse_actors::ports::{Access, CallContext, Prepared, Tool, ToolAnnotations, 
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::builtin_tool::BuiltinTool;
 use crate::change::{self, EditedFile};
 use crate::edit_file::engine::TextEdit;
 use crate::{ToolEnvironment, refusal, sized, spec};
@@ -34,7 +33,7 @@ pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
         }),
         &["path", "oldString", "newString"],
     );
-    Arc::new(BuiltinTool::new(spec, env, prepare, change::run))
+    change::tool(spec, env, prepare)
 }
 
 #[derive(Deserialize)]

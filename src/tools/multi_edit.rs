@@ -7,7 +7,6 @@ use posse_actors::ports::{Access, CallContext, Prepared, Tool, ToolAnnotations, 
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::builtin_tool::BuiltinTool;
 use crate::change::{self, EditedFile};
 use crate::edit_file::engine::TextEdit;
 use crate::edit_file::{matching, prepare_edit};
@@ -44,7 +43,7 @@ pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
         }),
         &["path", "edits"],
     );
-    Arc::new(BuiltinTool::new(spec, env, prepare, change::run))
+    change::tool(spec, env, prepare)
 }
 
 #[derive(Deserialize)]

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use posse_actors::conversation::{ToolCall, text_of};
+use posse_actors::event::{EditHunk, HunkAnswer};
 use posse_actors::ports::permit_for_test;
 use posse_actors::ports::{
-    CallContext, Confinement, NetworkAccess, PostCallSink, Prepared, RunContext, ToolError,
-    ToolOutput, Toolbox,
+    CallContext, ChosenHunks, Confinement, NetworkAccess, PostCallSink, Prepared, RunContext,
+    ToolError, ToolOutput, Toolbox,
 };
 use posse_actors::tool_call::arguments;
 use posse_sandbox::Sandbox;
@@ -144,6 +145,25 @@ impl ToolFixture {
 
     pub(crate) fn call(&self, tool: &str, arguments: &Value) -> Result<ToolOutput, ToolError> {
         Ok(self.run(tool, self.prepare(tool, arguments)?))
+    }
+
+    /// Hunks of a prepared call.
+    pub(crate) fn hunks(&self, tool: &str, prepared: &Prepared) -> Vec<EditHunk> {
+        self.tools.get(tool).unwrap().hunks(prepared)
+    }
+
+    /// Reduces a prepared call to the hunks that `answers` choose.
+    pub(crate) fn choose(
+        &self,
+        tool: &str,
+        prepared: Prepared,
+        answers: &[HunkAnswer],
+    ) -> Result<Prepared, ToolError> {
+        let Prepared { mut action, payload } = prepared;
+        let chosen = self.tools.get(tool).unwrap().choose_hunks(payload, answers.to_vec());
+        let ChosenHunks { summary, payload } = block_on(chosen)?;
+        action.summary = summary;
+        Ok(Prepared { action, payload })
     }
 
     /// Prepares and runs a call of the main agent, and returns the text of its result or error.

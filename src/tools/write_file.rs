@@ -6,7 +6,6 @@ use posse_actors::ports::{Access, CallContext, Prepared, Tool, ToolAnnotations, 
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::builtin_tool::BuiltinTool;
 use crate::change::{self, EditedFile};
 use crate::text::{BOM, is_binary, is_crlf, with_crlf};
 use crate::{ToolEnvironment, sized, spec};
@@ -27,7 +26,7 @@ pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
         }),
         &["path", "content"],
     );
-    Arc::new(BuiltinTool::new(spec, env, prepare, change::run))
+    change::tool(spec, env, prepare)
 }
 
 #[derive(Deserialize)]

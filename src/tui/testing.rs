@@ -241,6 +241,7 @@ pub(crate) fn question(id: &str, detail: &str) -> Event {
         scopes: vec![Scope::Once, Scope::Session, Scope::Project, Scope::Global],
         user_request: None,
         trial: None,
+        hunks: Vec::new(),
         digest: String::new(),
         cwd: "/home/me/src/shop".to_owned(),
         binding: String::new(),

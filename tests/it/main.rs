@@ -30,6 +30,8 @@ mod permission_modes;
 mod changing_modes;
 // Commands that only read.
 mod reading_commands;
+// Edits that a person answers hunk by hunk.
+mod hunk_answers;
 // Programs that are asked, and secrets that are hidden.
 mod hooks;
 // What outlives a session.

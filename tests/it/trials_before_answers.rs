@@ -16,13 +16,13 @@ use crate::worktree::{in_bash, machine as machine_with_agents, trees};
 const COMMAND: &str = "echo said; echo more >> a; echo x > .envrc";
 
 /// A session that a program drives.
-struct Driver {
-    running: RunningPosse,
-    stdin: ChildStdin,
+pub(crate) struct Driver {
+    pub(crate) running: RunningPosse,
+    pub(crate) stdin: ChildStdin,
 }
 
 impl Driver {
-    fn start(machine: &Machine, backend: Option<&str>) -> Driver {
+    pub(crate) fn start(machine: &Machine, backend: Option<&str>) -> Driver {
         let args = ["run", "--input-format", "stream-json", "--output-format", "stream-json"];
         let mut command = machine.command(&args);
         command.stdin(Stdio::piped());
@@ -34,17 +34,17 @@ impl Driver {
         driver
     }
 
-    fn send(&mut self, instruction: &Value) {
+    pub(crate) fn send(&mut self, instruction: &Value) {
         self.stdin.write_all(format!("{instruction}\n").as_bytes()).unwrap();
     }
 
-    fn answer(&mut self, request: &Value, decision: &str) {
+    pub(crate) fn answer(&mut self, request: &Value, decision: &str) {
         let id = &request["requestId"];
         let answer = json!({"type": "permission.answer", "requestId": id, "decision": decision});
         self.send(&answer);
     }
 
-    fn asked(&mut self) -> Value {
+    pub(crate) fn asked(&mut self) -> Value {
         self.running.wait_for("permission.requested")
     }
 }

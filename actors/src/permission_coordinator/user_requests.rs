@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::conversation::QuestionId;
 use crate::event::{
-    DecisionSource, Event, PermissionMode, Scope, TrialOffer, UserReply, UserRequest,
+    DecisionSource, Event, HunkAnswer, PermissionMode, Scope, TrialOffer, UserReply, UserRequest,
 };
 use crate::mailbox::OwnedTask;
 use crate::permission_coordinator::grant_view::QuestionEnd;
@@ -49,6 +49,9 @@ impl ApprovalRequest {
             (_, HumanDecision::Try) => invalid("the call cannot be tried"),
             (_, HumanDecision::Keep) if self.trial == Some(TrialOffer::Keep) => Ok(()),
             (_, HumanDecision::Keep) => invalid("there is no trial whose changes can be kept"),
+            (_, HumanDecision::Hunks(answers)) => {
+                HunkAnswer::check(self.hunks.len(), answers).map_err(AnswerError::Invalid)
+            }
             (None, HumanDecision::Allow(scope)) if self.question.scopes.contains(scope) => Ok(()),
             (None, HumanDecision::Allow(scope)) => Err(AnswerError::ScopeNotOffered(*scope)),
             (None, HumanDecision::Reply(_)) => {
@@ -79,6 +82,7 @@ impl ApprovalRequest {
             | ApprovalResult::Covered
             | ApprovalResult::Try(_)
             | ApprovalResult::Keep(_)
+            | ApprovalResult::Hunks(..)
             | ApprovalResult::Denied { .. } => None,
         }
     }

@@ -6,8 +6,10 @@
 use std::any::Any;
 
 use crate::conversation::ToolCall;
+use crate::event::HunkAnswer;
 use crate::ports::{
-    Action, Confinement, Operation, PermissionQuestion, Policy, Prepared, Situation, Verdict,
+    Action, ChosenHunks, Confinement, Operation, PermissionQuestion, Policy, Prepared, Situation,
+    Tool, ToolError, Verdict,
 };
 
 /// A call that may run. Tools accept nothing else, and only the review can make one:
@@ -52,6 +54,21 @@ impl PermittedCall {
     /// The private data of the tool from the preparation.
     pub fn into_payload(self) -> Box<dyn Any + Send> {
         self.prepared.payload
+    }
+
+    /// Reduces the effect to the hunks that a person has chosen with `answers`, one for each hunk.
+    /// Operations and confinement stay those that were judged.
+    pub(crate) async fn reduced(
+        self,
+        tool: &dyn Tool,
+        answers: Vec<HunkAnswer>,
+    ) -> Result<PermittedCall, ToolError> {
+        let PermittedCall { call, prepared, confinement, is_approved } = self;
+        let Prepared { mut action, payload } = prepared;
+        let ChosenHunks { summary, payload } = tool.choose_hunks(payload, answers).await?;
+        action.summary = summary;
+        let prepared = Prepared { action, payload };
+        Ok(PermittedCall { call, prepared, confinement, is_approved })
     }
 
     /// The private data of the tool, and the permit for the reads that were judged with the call.

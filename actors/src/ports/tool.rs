@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::conversation::{CallId, ContentPart, InvocationId, SessionId};
-use crate::event::{Event, Origin, UserReply, UserRequest};
+use crate::event::{EditHunk, Event, HunkAnswer, Origin, UserReply, UserRequest};
 use crate::ports::{Confinement, ConnectionAsker, PermittedCall, PortFuture, Prepared};
 
 /// A tool that models can call.
@@ -73,6 +73,29 @@ pub trait Tool: Send + Sync + 'static {
         Box::pin(std::future::ready(Err(reason)))
     }
 
+    /// Hunks of the prepared change of a text file, in the order of the file and of the diff in the
+    /// detail of its action. A person can answer about each of them. At most
+    /// [`HUNKS_MAX`](crate::event::HUNKS_MAX); empty if the call can only be answered as a whole.
+    fn hunks(&self, prepared: &Prepared) -> Vec<EditHunk> {
+        self.inner().map_or_else(Vec::new, |inner| inner.hunks(prepared))
+    }
+
+    /// Reduces a prepared effect to some of its [`hunks`](Tool::hunks). `payload`: that of the
+    /// prepared call; `answers`: one for each hunk. `Err`: the effect has no such hunks, and nothing
+    /// is done.
+    fn choose_hunks(
+        &self,
+        payload: Box<dyn Any + Send>,
+        answers: Vec<HunkAnswer>,
+    ) -> PortFuture<Result<ChosenHunks, ToolError>> {
+        if let Some(inner) = self.inner() {
+            return inner.choose_hunks(payload, answers);
+        }
+        let error =
+            ToolError::new("EDT008", "calls of this tool have no hunks; nothing was changed");
+        Box::pin(std::future::ready(Err(error)))
+    }
+
     /// True if the tool itself takes a checkpoint before its effect, so that none is needed before
     /// its calls.
     fn takes_checkpoint(&self) -> bool {
@@ -116,6 +139,20 @@ pub struct CallTrial {
 impl fmt::Debug for CallTrial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CallTrial").field("summary", &self.summary).finish_non_exhaustive()
+    }
+}
+
+/// Effect of a prepared call that is reduced to the hunks that a person has chosen.
+pub struct ChosenHunks {
+    /// One-line description of the reduced effect.
+    pub summary: String,
+    /// Payload of a prepared call with the reduced effect.
+    pub payload: Box<dyn Any + Send>,
+}
+
+impl fmt::Debug for ChosenHunks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChosenHunks").field("summary", &self.summary).finish_non_exhaustive()
     }
 }
 

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::conversation::{AssistantMessage, CallId, ContentPart, Message, ToolCall};
-use crate::replay::{AGENT_CUT_OFF, CUT_OFF, NOT_RUN, OUTCOME_UNKNOWN, OpenCall, Replayed};
+use crate::replay::{
+    AGENT_CUT_OFF, CUT_OFF, NOT_RUN, NOT_RUN_CHOSEN, OUTCOME_UNKNOWN, OpenCall, Replayed,
+};
 
 /// The messages of the folded invocation so far.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -110,6 +112,7 @@ impl FoldedCall {
     fn result(self) -> Message {
         let (content, is_error) = self.end.unwrap_or_else(|| {
             let text = match (self.open.started, self.open.effect, &self.open.begun) {
+                (false, ..) if self.open.chosen => NOT_RUN_CHOSEN.to_owned(),
                 (false, ..) => NOT_RUN.to_owned(),
                 (true, true, Some(begun)) => format!("{OUTCOME_UNKNOWN} It was {begun}."),
                 (true, true, None) => OUTCOME_UNKNOWN.to_owned(),

@@ -104,6 +104,7 @@ fn asked(id: &str, call: &str) -> Event {
     Event::PermissionRequested {
         user_request: None,
         trial: None,
+        hunks: Vec::new(),
         target: PermissionTarget::default(),
         request_id: QuestionId::new(id),
         call_id: CallId::new(call),
@@ -129,6 +130,7 @@ fn granted(id: &str, scope: Scope) -> Event {
         scope,
         grants_part: false,
         keeps_trial: false,
+        hunks: Vec::new(),
         grant: (scope != Scope::Once).then_some(grant),
         binding: String::new(),
         answered_by: None,
@@ -208,6 +210,21 @@ fn results_follow_the_order_of_the_calls() {
 }
 
 #[test]
+fn call_with_chosen_hunks_is_not_started_again() {
+    let mut answer = granted("q", Scope::Once);
+    if let Event::PermissionGranted { hunks, .. } = &mut answer {
+        *hunks = vec![crate::event::HunkAnswer::Yes, crate::event::HunkAnswer::No];
+    }
+    let mut session = Session::default();
+    session.add(user("fix it")).add(reply("", &["edit"])).add(asked("q", "edit")).add(answer);
+    let replayed = session.replay();
+    let open = &replayed.open_calls[0];
+    assert_eq!((open.chosen, open.can_start(), &open.approved), (true, false, &None));
+    assert!(told(&replayed).contains(NOT_RUN_CHOSEN));
+    assert_valid(&replayed.messages);
+}
+
+#[test]
 fn open_calls_get_substitute_results() {
     let mut session = Session::default();
     session
@@ -242,6 +259,7 @@ fn open_calls_get_substitute_results() {
     ];
     assert_eq!(open, expected);
     assert_eq!(replayed.open_calls[2].approved.as_deref(), Some("digest of waited"));
+    assert!(replayed.open_calls.iter().all(|open| !open.chosen));
 
     session.add(user("go on"));
     assert_eq!(session.replay().open_calls, []);

@@ -1,5 +1,5 @@
 //! Questions about a call to a person: permission requests, with a trial before the answer if the
-//! person wants one, and requests of the model.
+//! person wants one and with hunks that are answered one by one, and requests of the model.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::conversation::{QuestionId, text_of};
-use crate::event::{Durability, Event, TrialOffer, UserRequest};
+use crate::event::{Durability, EditHunk, Event, HUNKS_MAX, TrialOffer, UserRequest};
 use crate::permission_coordinator::{
     self as permission, ApprovalGuard, ApprovalRequest, ApprovalResult, RequestKind, ShownQuestion,
 };
@@ -34,6 +34,8 @@ pub(super) struct AskedCall<'a> {
     pub(super) question: &'a PermissionQuestion,
     /// Answer about a trial that is offered; `None` if none is.
     pub(super) trial: Option<TrialOffer>,
+    /// Hunks that can be answered one by one; empty if there are none.
+    pub(super) hunks: &'a [EditHunk],
 }
 
 /// Question about a pending call.
@@ -42,6 +44,8 @@ pub(super) struct PendingQuestion {
     pub(super) question: PermissionQuestion,
     /// Permit for a trial; `None` if the call cannot be tried.
     trial: Option<TrialPermit>,
+    /// Hunks that can be answered one by one; empty if there are none.
+    hunks: Vec<EditHunk>,
 }
 
 impl Pipeline {
@@ -52,10 +56,14 @@ impl Pipeline {
         pending: &PendingCall,
     ) -> PendingQuestion {
         let question = pending.question().clone();
-        let can_try = self.services.asking == AnswerSource::Human
-            && tool.can_try(pending.prepared(), &question.confinement);
+        let is_person = self.services.asking == AnswerSource::Human;
+        let can_try = is_person && tool.can_try(pending.prepared(), &question.confinement);
         let trial = can_try.then(|| pending.trial_permit());
-        PendingQuestion { action: pending.action().clone(), question, trial }
+        let mut hunks = if is_person { tool.hunks(pending.prepared()) } else { Vec::new() };
+        if hunks.len() > HUNKS_MAX {
+            hunks.clear();
+        }
+        PendingQuestion { action: pending.action().clone(), question, trial, hunks }
     }
 
     /// Asks about a pending call with these arguments, and waits for the answer. If a person wants
@@ -68,13 +76,18 @@ impl Pipeline {
         pending: PendingQuestion,
         arguments: &Value,
     ) -> (Option<ApprovalResult>, Option<KeptPayload>) {
-        let PendingQuestion { mut action, question, trial: permit } = pending;
+        let PendingQuestion { mut action, question, trial: permit, hunks } = pending;
         let mut trial = permit.is_some().then_some(TrialOffer::Try);
         let mut kept = None;
         let open = self.open_request(&action, None);
         let answer = loop {
-            let asked =
-                AskedCall { tool, action: &action, question: &question, trial: trial.clone() };
+            let asked = AskedCall {
+                tool,
+                action: &action,
+                question: &question,
+                trial: trial.clone(),
+                hunks: &hunks,
+            };
             match (self.ask(&open, asked).await, &permit) {
                 (Some(ApprovalResult::Try(by)), Some(permit)) => {
                     let tried = self.tried(tool, (permit, &action), arguments).await;
@@ -130,6 +143,7 @@ impl Pipeline {
                 annotations: asked.tool.spec().annotations.clone(),
                 question: asked.question.clone(),
                 trial: asked.trial.clone(),
+                hunks: asked.hunks.to_vec(),
                 policy: Arc::clone(&self.services.policy),
                 cwd: self.services.cwd.clone(),
                 asker: open.guard.watch(),

@@ -91,6 +91,7 @@ impl AskingCall {
                 annotations: ToolAnnotations::new(Access::Network),
                 question: policy.question.clone(),
                 trial: None,
+                hunks: Vec::new(),
                 policy: Arc::clone(&policy) as Arc<dyn Policy>,
                 cwd: self.cwd.clone(),
                 asker: guard.watch(),
@@ -116,7 +117,10 @@ impl AskingCall {
             // The others belong to calls and to requests of the model.
             None
             | Some(
-                ApprovalResult::Answered(_) | ApprovalResult::Try(_) | ApprovalResult::Keep(_),
+                ApprovalResult::Answered(_)
+                | ApprovalResult::Try(_)
+                | ApprovalResult::Keep(_)
+                | ApprovalResult::Hunks(..),
             ) => {
                 let reason = "the permission prompt is unavailable".to_owned();
                 ConnectionAnswer::Denied { reason }

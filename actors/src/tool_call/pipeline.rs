@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 use crate::conversation::{ContentPart, ToolCall, cap_parts};
 use crate::delegation;
 use crate::event::{
-    Durability, Event, Grant, HookEvent, Origin, PermissionMode, SandboxTier, StartedCall,
-    ToolFailureClass, UserRequest,
+    Durability, Event, Grant, HookEvent, HunkAnswer, Origin, PermissionMode, SandboxTier,
+    StartedCall, ToolFailureClass, UserRequest,
 };
 use crate::hook_events::HookOutcome;
 use crate::permission_coordinator::{ApprovalResult, Binding};
@@ -78,6 +78,9 @@ struct CallAnswer {
     allowed: Option<Binding>,
     /// Payload that keeps the changes of a trial; `None` if the call runs.
     kept: Option<KeptPayload>,
+    /// Answers about the hunks of the call, which makes only the chosen ones; empty if it is allowed
+    /// as a whole.
+    hunks: Vec<HunkAnswer>,
 }
 
 /// Request of a permitted call to the user.
@@ -208,7 +211,7 @@ impl Pipeline {
             let question = self.pending_question(tool, &pending);
             let grants_part = question.question.grants_part;
             self.may_ask(&accepted.value, &question.action, &question.question).await?;
-            let CallAnswer { allowed, kept } =
+            let CallAnswer { allowed, kept, hunks } =
                 self.question(tool, question, &accepted.value).await?;
             // A person who grants one part after the other keeps nothing changing.
             rejudgements += u32::from(!(grants_part && allowed.is_none()));
@@ -231,7 +234,11 @@ impl Pipeline {
                 continue;
             }
             match pending.approve(prepared, kept) {
-                Ok(permitted) => return Ok(permitted),
+                Ok(permitted) if hunks.is_empty() => return Ok(permitted),
+                Ok(permitted) => {
+                    let reduced = permitted.reduced(tool, hunks).await;
+                    return reduced.map_err(|error| invalid(&error));
+                }
                 Err(changed) => reviewed = self.review(tool, changed),
             }
         }
@@ -357,24 +364,30 @@ impl Pipeline {
         arguments: &Value,
     ) -> Result<CallAnswer, Refusal> {
         let (answer, kept) = self.ask_with_trials(tool, question, arguments).await;
-        let (allowed, kept) = match answer {
-            Some(ApprovalResult::Allowed(binding)) => (Some(binding), None),
-            Some(ApprovalResult::Keep(binding)) if kept.is_some() => (Some(binding), kept),
-            Some(ApprovalResult::Covered) => (None, None),
+        let whole = |allowed| CallAnswer { allowed, kept: None, hunks: Vec::new() };
+        Ok(match answer {
+            Some(ApprovalResult::Allowed(binding)) => whole(Some(binding)),
+            Some(ApprovalResult::Keep(binding)) if kept.is_some() => {
+                CallAnswer { kept, ..whole(Some(binding)) }
+            }
+            Some(ApprovalResult::Hunks(binding, hunks)) => {
+                CallAnswer { hunks, ..whole(Some(binding)) }
+            }
+            Some(ApprovalResult::Covered) => whole(None),
             Some(ApprovalResult::Denied { reason }) => return Err(denied(&reason, None)),
             Some(
                 ApprovalResult::Answered(_) | ApprovalResult::Try(_) | ApprovalResult::Keep(_),
             )
             | None => return Err(denied("the permission prompt is unavailable", None)),
-        };
-        Ok(CallAnswer { allowed, kept })
+        })
     }
 
     /// Sends the request of a permitted call to the user, and waits for the answer.
     async fn ask_user(&self, tool: &dyn Tool, asked: CallUserRequest) -> UserAnswer {
         let CallUserRequest { request, action, question } = asked;
         let open = self.open_request(&action, Some(request));
-        let asked = AskedCall { tool, action: &action, question: &question, trial: None };
+        let asked =
+            AskedCall { tool, action: &action, question: &question, trial: None, hunks: &[] };
         let answer = self.ask(&open, asked).await;
         open.guard.answered();
         match answer {
@@ -384,7 +397,8 @@ impl Pipeline {
                 ApprovalResult::Allowed(_)
                 | ApprovalResult::Covered
                 | ApprovalResult::Try(_)
-                | ApprovalResult::Keep(_),
+                | ApprovalResult::Keep(_)
+                | ApprovalResult::Hunks(..),
             )
             | None => UserAnswer::Unavailable("the permission prompt is unavailable".to_owned()),
         }

@@ -19,6 +19,8 @@ mod crashes;
 mod delegation;
 /// Hooks at their ten places.
 mod hooks;
+/// Permission requests whose hunks are answered one by one.
+mod hunks;
 /// A journal that fails or is slow.
 mod journal;
 /// What requests cost, and a budget.

@@ -227,6 +227,7 @@ pub const RESULT_CODES: &[[&str; 3]] = &[
     ["EDT005", "The file is binary.", "the model changes it with a command"],
     ["EDT006", "Two edits of a call overlap.", "the model joins them"],
     ["EDT007", "The file was not read before the edit (`tools.edit.requireRead`).", "the model reads it first"],
+    ["EDT008", "The hunks that the user chose cannot be made.", "the model makes the edit again"],
     ["FIL001", "A file or folder does not exist.", "the model corrects the path"],
     ["FIL002", "The system refused to read or write a file.", "see the reason in the message"],
     ["FIL003", "A file is read-only for everyone.", "make it writable if the change is wanted"],

@@ -312,6 +312,7 @@ mod tests {
             scopes: vec![Scope::Once],
             user_request: None,
             trial: None,
+            hunks: Vec::new(),
             digest: String::new(),
             cwd: String::new(),
             binding: String::new(),

@@ -82,6 +82,7 @@ fn diff_of_a_permission_request_is_not_repeated() {
     let asked = Event::PermissionRequested {
         user_request: None,
         trial: None,
+        hunks: Vec::new(),
         target: posse_actors::event::PermissionTarget::default(),
         request_id: id.clone(),
         call_id: CallId::new("c1"),
@@ -102,6 +103,7 @@ fn diff_of_a_permission_request_is_not_repeated() {
         scope: posse_actors::event::Scope::Once,
         grants_part: false,
         keeps_trial: false,
+        hunks: Vec::new(),
         grant: None,
         binding: String::new(),
         answered_by: None,

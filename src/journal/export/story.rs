@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use posse_actors::conversation::{CallId, ContentPart, Message, QuestionId, text_of};
-use posse_actors::event::{Event, HookDecision, Origin, SandboxTier, Scope, StoredRecord};
+use posse_actors::event::{
+    Event, HookDecision, HunkAnswer, Origin, SandboxTier, Scope, StoredRecord,
+};
 use posse_actors::ledger::{Account, Accounts};
 use serde_json::Value;
 
@@ -287,6 +289,9 @@ impl Story {
             }
             Event::PermissionGranted { request_id, by, keeps_trial: true, .. } => {
                 (request_id, (true, format!("allowed by {by}: the changes of the trial are kept")))
+            }
+            Event::PermissionGranted { request_id, by, hunks, .. } if !hunks.is_empty() => {
+                (request_id, (true, format!("allowed by {by}: {}", HunkAnswer::summary(&hunks))))
             }
             Event::PermissionGranted { request_id, by, scope, grant, .. } => {
                 let covers = grant

@@ -85,6 +85,7 @@ fn session(text: &str) -> Vec<Event> {
         Event::PermissionRequested {
             user_request: None,
             trial: None,
+            hunks: Vec::new(),
             target: PermissionTarget::default(),
             request_id: question.clone(),
             call_id: id.clone(),
@@ -105,6 +106,7 @@ fn session(text: &str) -> Vec<Event> {
             scope: Scope::Session,
             grants_part: false,
             keeps_trial: false,
+            hunks: Vec::new(),
             grant: None,
             binding: owned(),
             answered_by: None,

@@ -33,6 +33,7 @@ fn asked(id: &str) -> Event {
     Event::PermissionRequested {
         user_request: None,
         trial: None,
+        hunks: Vec::new(),
         target: PermissionTarget::default(),
         request_id: QuestionId::new(id),
         call_id: CallId::new(id),

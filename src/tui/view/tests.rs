@@ -189,6 +189,7 @@ fn grants_appear_in_the_transcript() {
             scope,
             grants_part: false,
             keeps_trial: false,
+            hunks: Vec::new(),
             grant: Some(grant),
             binding: String::new(),
             answered_by: None,

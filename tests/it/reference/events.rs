@@ -110,7 +110,8 @@ fn fields(schema: &Value, types: &Definitions) -> String {
             continue;
         }
         let optional = if required(name) { "" } else { ", optional" };
-        writeln!(text, "- `{name}` ({}{optional}): {about}", kind(field, types)).unwrap();
+        let about = if about.is_empty() { about } else { format!(": {about}") };
+        writeln!(text, "- `{name}` ({}{optional}){about}", kind(field, types)).unwrap();
     }
     for part in flattened(schema, types) {
         text.push_str(&fields(part, types));

@@ -249,7 +249,7 @@ impl SessionBase {
         let can_resume = last.ended.is_none() && !replayed.messages.is_empty();
         let (mut waiting, mut attached) = (Vec::new(), Vec::new());
         for open in &replayed.open_calls {
-            if can_resume && !open.started {
+            if can_resume && open.can_start() {
                 waiting.push(open.clone());
             } else if can_resume && self.has_started_subagent(&last.origin, open, replayed) {
                 attached.push(open.clone());

@@ -72,7 +72,7 @@ impl Subagents {
                 child.waiter = None;
                 child.expected = !child.background;
                 left.attached.push(open.clone());
-            } else if returned && !open.started {
+            } else if returned && open.can_start() {
                 left.waiting.push(open.clone());
             }
         }
