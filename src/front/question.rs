@@ -2,6 +2,8 @@
 //!
 //! The whole request is shown before a yes is accepted; a long one is shown page by page.
 
+mod draft_file;
+mod hunks;
 pub(crate) mod keyboard;
 mod pages;
 mod request;
@@ -13,10 +15,12 @@ use posse_actors::conversation::QuestionId;
 use posse_actors::event::{Announcement, Event, Scope, TrialOffer};
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_base::failure::printable;
+use posse_frontend::hunk_walk::HunkWalk;
 use posse_frontend::subagents::label_with_id;
 
 pub(crate) use keyboard::can_ask;
 
+use hunks::{HunkForm, HunkLine};
 use keyboard::{Keyboard, KeyboardEvent};
 use pages::{QuestionPage, pages};
 use request::{RequestForm, RequestLine};
@@ -33,6 +37,10 @@ struct AskedQuestion {
     scopes: Vec<Scope>,
     /// Answer about a trial that is offered; `None` if none is.
     trial: Option<TrialOffer>,
+    /// Hunks of an edit, which can be answered one by one; `None` if there are none.
+    hunks: Option<HunkWalk>,
+    /// Hunks that the person answers at the moment; `None` while the request is answered as a whole.
+    hunk_form: Option<HunkForm>,
     /// Questions or plan of the model; `None` for a permission request.
     form: Option<RequestForm>,
     /// `true` for a request of a subagent, `false` for one of the main agent.
@@ -53,14 +61,18 @@ impl AskedQuestion {
     }
 
     fn keys(&self) -> String {
+        if let Some(hunks) = &self.hunk_form {
+            return hunks.keys(self.is_seen());
+        }
+        let hunks = if self.hunks.is_some() { "  [h] hunk by hunk" } else { "" };
         if self.is_seen() {
             return match &self.form {
                 Some(form) => form.keys(),
-                None => keys(&self.scopes, self.trial.as_ref()),
+                None => keys(&self.scopes, self.trial.as_ref(), hunks),
             };
         }
         let lines = if self.lines_left == 1 { "line" } else { "lines" };
-        format!("  [Enter] more ({} {lines} left)  [N] no: ", self.lines_left)
+        format!("  [Enter] more ({} {lines} left){hunks}  [N] no: ", self.lines_left)
     }
 }
 
@@ -124,6 +136,7 @@ impl TerminalQuestions {
                 scopes,
                 user_request,
                 trial,
+                hunks,
                 ..
             } => {
                 if self.open.iter().all(|open| open.id != *request_id) {
@@ -139,6 +152,8 @@ impl TerminalQuestions {
                         lines_left: 0,
                         scopes: scopes.clone(),
                         trial: trial.clone(),
+                        hunks: HunkWalk::new(detail, hunks),
+                        hunk_form: None,
                         form,
                         below: false,
                     });
@@ -237,6 +252,11 @@ impl TerminalQuestions {
         let open = self.open.front()?;
         if self.deaf || !self.shown {
             let scopes = [Scope::Session, Scope::Project, Scope::Global];
+            let is_of_hunks = (open.hunks.is_some() && is_hunks_key(line))
+                || (open.hunk_form.is_some() && HunkForm::looks_like_answer(line));
+            if is_of_hunks {
+                return Some(AnswerLine::Unclear(String::new()));
+            }
             let looks = match parse(line, &scopes, open.trial.as_ref()) {
                 // Before the silence, a sentence that begins with "no" is text.
                 Some(HumanDecision::Deny { reason }) => reason.is_none(),
@@ -249,6 +269,9 @@ impl TerminalQuestions {
         }
         if open.form.is_some() {
             return Some(self.decide_form(line));
+        }
+        if open.hunk_form.is_some() || (open.hunks.is_some() && is_hunks_key(line)) {
+            return Some(self.decide_hunk(line));
         }
         let confirming = std::mem::take(&mut self.confirming);
         let decision = match parse(line, &open.scopes, open.trial.as_ref()) {
@@ -308,6 +331,45 @@ impl TerminalQuestions {
                 AnswerLine::Unclear(self.turn().unwrap_or_default())
             }
             RequestLine::Unclear(text) => AnswerLine::Unclear(format!("{text}{}", open.keys())),
+        }
+    }
+
+    /// Interprets `line` as an answer about a hunk of the current request, or begins with the first
+    /// hunk.
+    fn decide_hunk(&mut self, line: &str) -> AnswerLine {
+        self.confirming = false;
+        let Some(open) = self.open.front_mut() else { return AnswerLine::Unclear(String::new()) };
+        let is_seen = open.is_seen();
+        let answered = match (&mut open.hunk_form, &open.hunks) {
+            (Some(_), _) if !is_seen && line.trim().is_empty() => None,
+            (Some(form), _) => Some(form.line(line, is_seen)),
+            (None, Some(walk)) => {
+                let form = HunkForm::new(walk.clone(), std::mem::take(&mut open.left));
+                open.left = form.pages();
+                open.hunk_form = Some(form);
+                None
+            }
+            (None, None) => return AnswerLine::Unclear(String::new()),
+        };
+        match answered {
+            // The next page, or the first one.
+            None => AnswerLine::Unclear(self.turn().unwrap_or_default()),
+            Some(HunkLine::Decided(decision)) => {
+                let id = open.id.clone();
+                self.over();
+                AnswerLine::Decided(id, decision)
+            }
+            Some(HunkLine::Next) => {
+                open.left = open.hunk_form.as_ref().map(HunkForm::pages).unwrap_or_default();
+                AnswerLine::Unclear(self.turn().unwrap_or_default())
+            }
+            Some(HunkLine::Back) => {
+                open.left = open.hunk_form.take().map(HunkForm::into_rest).unwrap_or_default();
+                open.lines_left = open.left.iter().map(|page| page.lines).sum();
+                let text = format!("  the whole change: {}\n", printable(&open.summary));
+                AnswerLine::Unclear(text + &open.keys())
+            }
+            Some(HunkLine::Unclear(text)) => AnswerLine::Unclear(format!("{text}{}", open.keys())),
         }
     }
 
@@ -378,13 +440,20 @@ fn render(summary: &str, detail: &str, reason: &str) -> VecDeque<QuestionPage> {
     all
 }
 
-fn keys(scopes: &[Scope], trial: Option<&TrialOffer>) -> String {
+/// True for the line that begins to answer hunk by hunk.
+fn is_hunks_key(line: &str) -> bool {
+    matches!(line.trim().to_ascii_lowercase().as_str(), "h" | "hunks")
+}
+
+/// The possible answers to a request with these scopes. `hunks`: the key for its hunks, or empty.
+fn keys(scopes: &[Scope], trial: Option<&TrialOffer>, hunks: &str) -> String {
     let mut text = String::from("  allow? [y] once");
     text.push_str(match trial {
         Some(TrialOffer::Try) => "  [t] try it first",
         Some(TrialOffer::Keep) => "  [k] keep the trial",
         Some(TrialOffer::Unknown(_)) | None => "",
     });
+    text.push_str(hunks);
     let wider = [
         (Scope::Session, "  [s] for this session"),
         (Scope::Project, "  [p] in this project"),
@@ -429,7 +498,7 @@ mod tests {
 
     use super::*;
 
-    fn question(detail: &str, scopes: &[Scope]) -> Event {
+    pub(super) fn question(detail: &str, scopes: &[Scope]) -> Event {
         Event::PermissionRequested {
             request_id: QuestionId::new("q1"),
             call_id: CallId::new("c1"),
@@ -525,8 +594,9 @@ mod tests {
         ] {
             assert_eq!(parse(line, &once, trial), expected, "{line} {trial:?}");
         }
-        assert_eq!(keys(&once, Some(&offer[0])), "  allow? [y] once  [t] try it first  [N] no: ");
-        assert_eq!(keys(&once, Some(&offer[1])), "  allow? [y] once  [k] keep the trial  [N] no: ");
+        let shown_keys = |offer| keys(&once, Some(offer), "");
+        assert_eq!(shown_keys(&offer[0]), "  allow? [y] once  [t] try it first  [N] no: ");
+        assert_eq!(shown_keys(&offer[1]), "  allow? [y] once  [k] keep the trial  [N] no: ");
         // It returns under the same id, with the result.
         let mut questions = TerminalQuestions::default();
         let mut event = question("echo hi", &once);

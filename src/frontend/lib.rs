@@ -7,6 +7,7 @@ pub mod context;
 pub mod drafts;
 pub mod files;
 pub mod history;
+pub mod hunk_walk;
 pub mod instruction;
 pub mod jobs;
 pub mod notices;

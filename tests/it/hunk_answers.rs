@@ -6,6 +6,7 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use crate::model_server::{ModelServer, calls, says};
+use crate::plain::Terminal;
 use crate::posse::{Machine, RunningPosse};
 use crate::trials_before_answers::Driver;
 
@@ -188,5 +189,71 @@ fn resume_after_the_answer_makes_nothing() {
         let told = server.tool_results().pop().unwrap();
         assert!(told.contains("after the user had chosen some of its hunks"), "{told}");
         machine.verify();
+    }
+}
+
+#[test]
+fn attached_person_answers_hunk_by_hunk() {
+    let before = numbered(50, "\n");
+    let (machine, _server) = machine_for(three_edits(), &before);
+    let mut driver = Driver::start(&machine, None);
+    driver.asked();
+    let mut person = Terminal::run(&machine, &["attach"], "xterm");
+    for (seen, key) in [
+        ("[h] hunk by hunk", "h"),
+        ("hunk 1 of 3", "n"),
+        ("hunk 2 of 3", "y"),
+        ("hunk 3 of 3", "a"),
+    ] {
+        person.see(seen);
+        person.see(": ");
+        person.press(&format!("{key}\n"));
+    }
+    let granted = driver.running.wait_for("permission.granted");
+    assert_eq!(granted["hunks"], json!(["no", "yes", "yes"]));
+    assert!(granted["answeredBy"].is_string(), "{granted}");
+    drop(driver.stdin);
+    driver.running.end().assert_code(0);
+    assert_eq!(person.end(), Some(0));
+    let expected = before.replace("line 20\n", "twentieth\n").replace("line 40\n", "");
+    assert_eq!(machine.read("a"), expected);
+}
+
+#[test]
+fn person_at_a_terminal_answers_hunk_by_hunk() {
+    let before = numbered(50, "\n");
+    for args in [&["run", "do it"][..], &["plain"]] {
+        let (machine, _server) = machine_for(three_edits(), &before);
+        let mut terminal = Terminal::run(&machine, args, "xterm");
+        if args == ["plain"] {
+            terminal.see("> ");
+            terminal.press("do it\r");
+        }
+        terminal.see("[h] hunk by hunk");
+        terminal.press("h\n");
+        terminal.see("hunk 1 of 3");
+        terminal.see("-line 2\r\n");
+        terminal.see("[q] back: ");
+        terminal.press("y\n");
+        terminal.see("hunk 2 of 3");
+        terminal.see("[q] back: ");
+        terminal.press("e\n");
+        let text = terminal.see(" and save it");
+        let path = text.rsplit("change the hunk in ").next().unwrap();
+        let path = path.split(" and save it").next().unwrap();
+        let draft = fs::read_to_string(path).unwrap();
+        fs::write(path, draft.replace("twentieth", "20th")).unwrap();
+        terminal.press("y\n");
+        terminal.see("hunk 3 of 3");
+        terminal.see("[q] back: ");
+        terminal.press("n\n");
+        terminal.see("done");
+        if args == ["plain"] {
+            terminal.see("> ");
+            terminal.press("\u{4}");
+        }
+        assert_eq!(terminal.end(), Some(0));
+        let expected = before.replace("line 2\n", "second\n").replace("line 20\n", "20th\n");
+        assert_eq!(machine.read("a"), expected);
     }
 }

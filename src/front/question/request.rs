@@ -2,8 +2,6 @@
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
-use std::fs;
-use std::io::{self, Read as _, Write as _};
 
 use posse_actors::event::{
     PLAN_CHARS_MAX, PermissionMode, QuestionAnswer, QuestionOption, REPLY_CHARS_MAX, UserQuestion,
@@ -12,13 +10,10 @@ use posse_actors::event::{
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_base::failure::{printable, printable_lines};
 use posse_frontend::plan_modes::mode_key;
-use tempfile::NamedTempFile;
 
 use super::REASON_CHARS_MAX;
+use super::draft_file::DraftFile;
 use super::pages::{QuestionPage, pages};
-
-/// Maximum bytes of a plan that is read from its file.
-const PLAN_BYTES_MAX: u64 = 4 * PLAN_CHARS_MAX as u64;
 
 /// Meaning of a line that answers a request.
 #[derive(Debug)]
@@ -37,7 +32,7 @@ pub(super) struct RequestForm {
     request: UserRequest,
     answers: Vec<QuestionAnswer>,
     /// File in which the user changes the plan; `None` before the user asks for it.
-    file: Option<NamedTempFile>,
+    file: Option<DraftFile>,
 }
 
 impl RequestForm {
@@ -161,11 +156,11 @@ impl RequestForm {
         if word == "o" {
             let file = match self.file.take() {
                 Some(file) => Ok(file),
-                None => plan_file(plan),
+                None => DraftFile::create("plan", "md", &format!("{plan}\n"), PLAN_CHARS_MAX),
             };
             return RequestLine::Unclear(match file {
                 Ok(file) => {
-                    let place = printable(&file.path().display().to_string());
+                    let place = file.place();
                     self.file = Some(file);
                     format!("  change the plan in {place} and save it; then accept it here\n")
                 }
@@ -179,7 +174,7 @@ impl RequestForm {
                 "  that is no answer; type a key in brackets\n".to_owned(),
             );
         };
-        let changed = match self.file.as_ref().map(saved_plan) {
+        let changed = match self.file.as_ref().map(DraftFile::saved) {
             None => None,
             Some(Ok(text)) if text.trim() == plan.trim() => None,
             Some(Ok(text)) => Some(text),
@@ -285,28 +280,10 @@ fn is_x(words: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace))
 }
 
-/// Private file with `plan`, which is removed on drop.
-fn plan_file(plan: &str) -> io::Result<NamedTempFile> {
-    let mut file = tempfile::Builder::new().prefix("posse-plan-").suffix(".md").tempfile()?;
-    writeln!(file, "{plan}")?;
-    Ok(file)
-}
-
-/// The text that the user has saved in `file`. The error says why it cannot be used.
-fn saved_plan(file: &NamedTempFile) -> Result<String, String> {
-    let mut bytes = Vec::new();
-    // An editor may have replaced the file.
-    let read = fs::File::open(file.path())
-        .and_then(|file| file.take(PLAN_BYTES_MAX + 1).read_to_end(&mut bytes));
-    read.map_err(|error| format!("cannot read the plan: {error}"))?;
-    if bytes.len() as u64 > PLAN_BYTES_MAX {
-        return Err(format!("the plan is longer than {PLAN_CHARS_MAX} characters"));
-    }
-    String::from_utf8(bytes).map_err(|_| "the plan is not valid UTF-8".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use posse_actors::event::{PLAN_MODES, QuestionOption};
 
     use super::*;
