@@ -8,23 +8,24 @@ use tempfile::NamedTempFile;
 
 use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::sandbox;
+use crate::tui::EditorDraft;
 
 /// Maximum bytes accepted from the editor.
 const TEXT_BYTES_MAX: u64 = 4 << 20;
 
-/// Lets the user edit `text` in the program `editor`, and returns the edited text without its last
-/// line break. Uses a temporary file in the folder `dir`, and blocks until the editor has exited.
+/// Lets the user edit `draft` in the program `editor`, and returns the edited text. Uses a temporary
+/// file in the folder `dir`, and blocks until the editor has exited.
 ///
 /// Errors: `EDR001` if the editor or its file failed, `EDR002` if the text is not UTF-8 or larger
 /// than 4 MiB.
-pub(crate) fn edited(editor: &str, dir: &Path, text: &str) -> Result<String, Failure> {
+pub(crate) fn edited(editor: &str, dir: &Path, draft: &EditorDraft) -> Result<String, Failure> {
     let failed = |why: String| {
         let what = format!("cannot use the editor `{}`", printable(editor));
         Failure::new(ErrorCode::EditorFailed, Exit::Failed, what)
             .because(why)
             .fix("set VISUAL or EDITOR to another one; the text is unchanged")
     };
-    let file = create(dir, text).map_err(|error| failed(error.to_string()))?;
+    let file = create(dir, draft).map_err(|error| failed(error.to_string()))?;
     match sandbox::edit(editor, file.path()) {
         Ok(true) => (),
         Ok(false) => return Err(failed("it ended with an error".to_owned())),
@@ -38,16 +39,15 @@ pub(crate) fn edited(editor: &str, dir: &Path, text: &str) -> Result<String, Fai
     if bytes.len() as u64 > TEXT_BYTES_MAX {
         return Err(unusable("it is longer than 4 MiB"));
     }
-    let text = String::from_utf8(bytes).map_err(|_| unusable("it is not valid UTF-8"))?;
-    // Editors end a file with a line break.
-    Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
+    String::from_utf8(bytes).map_err(|_| unusable("it is not valid UTF-8"))
 }
 
-fn create(dir: &Path, text: &str) -> io::Result<NamedTempFile> {
+fn create(dir: &Path, draft: &EditorDraft) -> io::Result<NamedTempFile> {
     fs::create_dir_all(dir)?;
     // The suffix tells the editor the file type.
-    let mut file = tempfile::Builder::new().prefix("prompt-").suffix(".md").tempfile_in(dir)?;
-    file.write_all(text.as_bytes())?;
+    let suffix = format!(".{}", draft.extension);
+    let mut file = tempfile::Builder::new().prefix("posse-").suffix(&suffix).tempfile_in(dir)?;
+    file.write_all(draft.text.as_bytes())?;
     Ok(file)
 }
 
@@ -64,10 +64,11 @@ mod tests {
     #[test]
     fn edited_text_returns_and_the_file_is_removed() {
         let dir = tempfile::tempdir().unwrap();
-        let code =
-            |editor: &str| edited(editor, dir.path(), "one\ntwo").map_err(|f| f.code.as_str());
+        let draft = EditorDraft { text: "one\ntwo".to_owned(), extension: "rs".to_owned() };
+        let code = |editor: &str| edited(editor, dir.path(), &draft).map_err(|f| f.code.as_str());
         assert_eq!(code("true"), Ok("one\ntwo".to_owned()));
-        assert_eq!(code("sed -i '$a three'"), Ok("one\ntwo\nthree".to_owned()));
+        assert_eq!(code("sed -i '$a three'"), Ok("one\ntwo\nthree\n".to_owned()));
+        assert_eq!(code("f() { case $1 in *.rs) echo > \"$1\";; esac; }; f"), Ok("\n".to_owned()));
         assert_eq!(code("false"), Err("EDR001"));
         assert_eq!(code("rm"), Err("EDR001"));
         assert_eq!(code("printf '\\377' >"), Err("EDR002"));

@@ -97,7 +97,7 @@ impl tui::TuiEnvironment for PlainSessions<'_> {
         let named = ["VISUAL", "EDITOR"].iter().filter_map(|name| environment.get(name));
         let editor = named.map(str::trim).find(|line| !line.is_empty()).unwrap_or("vi").to_owned();
         let dir = found.dirs.state.clone();
-        Box::new(move |text| text_editor::edited(&editor, &dir, &text))
+        Box::new(move |draft| text_editor::edited(&editor, &dir, &draft))
     }
 
     fn images(&self) -> Result<ImageReader, Failure> {

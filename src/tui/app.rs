@@ -21,6 +21,7 @@ use posse_frontend::commands::{
 use posse_frontend::jobs::Jobs;
 use posse_frontend::{RewindExtent, Selectable, SelectionSources, pluralize};
 
+use crate::EditorDraft;
 use crate::completion::Completion;
 use crate::composer::{Composer, may_be_image};
 use crate::input::{InputEvent, character};
@@ -57,6 +58,8 @@ pub(super) enum Effect {
     Edit,
     /// Edit this plan, which is in question, in the user's editor.
     EditPlan(String),
+    /// Edit this text of a hunk, which is in question, in the user's editor.
+    EditHunk(EditorDraft),
     /// Attach the image file with this name. If it cannot be read, insert the name as text; if
     /// there are too many images, only show a note.
     Attach(String),
@@ -257,6 +260,7 @@ impl App {
                 self.effects.push(Effect::Answer(id, decision));
             }
             KeyOutcome::EditPlan(plan) => self.effects.push(Effect::EditPlan(plan)),
+            KeyOutcome::EditHunk(draft) => self.effects.push(Effect::EditHunk(draft)),
             KeyOutcome::Taken => (),
             // The user continues to write; the key belongs to the prompt.
             KeyOutcome::Passed => self.edit_beside_question(key, action),
@@ -265,6 +269,14 @@ impl App {
                 self.edit_beside_question(key, action);
             }
         }
+    }
+
+    /// Takes the hunk in question with the text that the user has edited. Returns the answer to the
+    /// request after the last hunk.
+    pub(super) fn set_hunk(&mut self, text: String) -> Option<(QuestionId, HumanDecision)> {
+        let KeyOutcome::Decided(id, decision) = self.prompts.set_hunk(text) else { return None };
+        self.frozen = None;
+        Some((id, decision))
     }
 
     /// Returns `true` if a key belongs to a slash command that is written while a permission

@@ -205,6 +205,9 @@ pub(super) const BINDINGS: &[Binding] = &[
 /// Keys that answer a permission request, with a description.
 pub(super) const ANSWERS: &[(char, &str)] = &[
     ('y', "allow once"),
+    ('t', "try the command first, where it is offered"),
+    ('k', "keep the changes of a trial"),
+    ('h', "answer an edit hunk by hunk: take, leave or change each hunk"),
     ('s', "allow similar calls until this session ends"),
     ('p', "allow similar calls in this project, until the grant expires or is revoked"),
     ('a', "allow similar calls everywhere; asks a second time"),

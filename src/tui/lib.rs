@@ -9,6 +9,7 @@ mod completion;
 mod composer;
 mod diff;
 mod highlight;
+mod hunk_form;
 mod inline;
 mod input;
 mod keymap;
@@ -61,8 +62,24 @@ pub trait TuiEnvironment: Sessions {
     fn folder(&self) -> (String, PathBuf);
 }
 
-/// Lets the user edit a text in an editor, and returns the edited text.
-pub type Editor = Box<dyn FnOnce(String) -> Result<String, Failure> + Send>;
+/// Lets the user edit a text in an editor, and returns the edited text, as the editor has saved it.
+pub type Editor = Box<dyn FnOnce(EditorDraft) -> Result<String, Failure> + Send>;
+
+/// Text for an editor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EditorDraft {
+    /// The text.
+    pub text: String,
+    /// Extension of the file that the editor opens, without the dot: letters and digits.
+    pub extension: String,
+}
+
+impl EditorDraft {
+    /// A text in Markdown.
+    pub fn markdown(text: String) -> EditorDraft {
+        EditorDraft { text, extension: "md".to_owned() }
+    }
+}
 
 /// Reads the image with this file name, and returns it with a description.
 pub type ImageReader = Box<dyn FnOnce(&str) -> Result<(ContentPart, String), Failure> + Send>;

@@ -2,6 +2,8 @@
 //! until it is decided. Keys that are pressed before its quiet period has ended are no answer. A key
 //! that is not offered is not text either, unless other characters follow at once.
 
+mod hunks;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -13,7 +15,9 @@ use posse_frontend::quiet_period::QuietPeriod;
 use posse_frontend::subagents::label_with_id;
 use ratatui::text::{Line, Span};
 
+use crate::EditorDraft;
 use crate::diff;
+use crate::hunk_form::HunkForm;
 use crate::input::{character, ctrl};
 use crate::request_form::{FormKey, RequestForm};
 use crate::text::{
@@ -34,6 +38,8 @@ struct PermissionPrompt {
     scopes: Vec<Scope>,
     /// Answer about a trial that is offered; `None` if none is.
     trial: Option<TrialOffer>,
+    /// Hunks that can be answered one by one; `None` if there are none.
+    hunks: Option<HunkForm>,
     /// Questions or plan of the model; `None` for a permission request.
     form: Option<RequestForm>,
 }
@@ -59,6 +65,8 @@ pub(super) enum KeyOutcome {
     Decided(QuestionId, HumanDecision),
     /// The user wants to change this plan in an editor.
     EditPlan(String),
+    /// The user wants to change this text of a hunk in an editor.
+    EditHunk(EditorDraft),
 }
 
 /// Open permission requests of a session.
@@ -110,6 +118,7 @@ impl PermissionPrompts {
                 cwd,
                 user_request,
                 trial,
+                hunks,
                 ..
             } => {
                 if self.open.iter().all(|open| open.id != *request_id) {
@@ -123,6 +132,7 @@ impl PermissionPrompts {
                         agent: child.map(agent_label),
                         scopes: scopes.clone(),
                         trial: trial.clone(),
+                        hunks: HunkForm::new(detail, hunks),
                         form: user_request.as_deref().cloned().map(RequestForm::new),
                     });
                     if self.open.len() == 1 {
@@ -181,10 +191,11 @@ impl PermissionPrompts {
         self.refusal.is_some() || self.form().is_some_and(RequestForm::is_writing)
     }
 
-    /// Drops the text that is being written; the request stays open. Returns `false` if none is, or
-    /// if the current question has no other answer.
+    /// Drops the text that is being written, or the answers about hunks; the request stays open.
+    /// Returns `false` if there are none, or if the current question has no other answer.
     pub(super) fn drop_text(&mut self) -> bool {
         self.refusal.take().is_some()
+            || self.leave_hunks()
             || self.form_mut().is_some_and(|form| form.is_writing() && form.drop_text())
     }
 
@@ -304,6 +315,9 @@ impl PermissionPrompts {
         let before = self.unoffered.take();
         // A request that was not shown yet cannot be answered.
         let counts = self.quiet_period.as_mut().is_some_and(|quiet_period| quiet_period.key(now));
+        if self.hunks().is_some() {
+            return self.answer_hunk(key, counts);
+        }
         if !counts {
             return match (before, character(key)) {
                 // A key that is held down repeats.
@@ -333,6 +347,7 @@ impl PermissionPrompts {
                 return self.close(HumanDecision::Keep);
             }
             ('k', Some(TrialOffer::Keep)) => return KeyOutcome::Taken,
+            ('h', _) if self.begin_hunks() => return KeyOutcome::Taken,
             _ => {}
         }
         let offers = |scope| scopes.contains(&scope);
@@ -425,6 +440,7 @@ impl PermissionPrompts {
         let title = [span(theme, Role::Strong, format!("{}{position}", open.summary))];
         let mark = [span(theme, Role::Warn, "? ")];
         rows.extend(wrap(&title, columns, &mark, &[Span::raw("  ")]).into_iter().take(3));
+        let walk = open.hunks.as_ref().and_then(HunkForm::walk);
         let facts = [
             (open.agent.as_deref(), "asked by"),
             (Some(open.reason.as_str()).filter(|reason| !reason.is_empty()), "because"),
@@ -442,10 +458,17 @@ impl PermissionPrompts {
             // The confinement is never cut off.
             rows.extend(wrap(&[span(theme, Role::Dim, place)], columns, &[], &[Span::raw("  ")]));
         }
+        if let Some(walk) = walk {
+            rows.push(row(theme, Role::Strong, format!("  {}", walk.title())));
+        }
         let keys = self.keys(open, columns, theme, now);
-        let (detail, cursor) = match &open.form {
-            Some(form) => form.rows(columns, theme),
-            None => (detail_rows(&open.detail, columns, theme), 0),
+        let (detail, cursor) = match (&open.form, walk) {
+            (Some(form), _) => form.rows(columns, theme),
+            (None, Some(walk)) => {
+                let diff = format!("--- a\n+++ b\n{}", walk.diff());
+                (detail_rows(&diff, columns, theme), 0)
+            }
+            (None, None) => (detail_rows(&open.detail, columns, theme), 0),
         };
         let follows_cursor = open.form.as_ref().is_some_and(|form| !form.is_plan());
         // One row is reserved for the scroll position.
@@ -467,7 +490,10 @@ impl PermissionPrompts {
             rows.push(row(theme, Role::Warn, clipped(&text, columns)));
         }
         if !self.end_seen && !self.is_writing() && !follows_cursor {
-            let text = "  End shows the end; then you can allow it · [n] no · [r] no, and say why";
+            let text = match walk {
+                Some(_) => "  End shows the end; then you can take it · [n] leave · [q] back",
+                None => "  End shows the end; then you can allow it · [n] no · [r] no, and say why",
+            };
             rows.push(row(theme, Role::Strong, clipped(text, columns)));
             return rows;
         }
@@ -503,6 +529,9 @@ impl PermissionPrompts {
             return wrap(&[span(theme, Role::Warn, text)], columns, &[], &[Span::raw("  ")]);
         }
         let keys_ignored = self.quiet_period_left(now).is_some();
+        if self.hunks().is_some() {
+            return self.hunk_keys(columns, theme, keys_ignored);
+        }
         let (strong, text) =
             if keys_ignored { (Role::Dim, Role::Dim) } else { (Role::Strong, Role::Text) };
         let keys = [
@@ -523,8 +552,9 @@ impl PermissionPrompts {
         };
         let offered = keys.into_iter().filter(|(scope, ..)| is_offered(scope));
         let mut offered: Vec<_> = offered.map(|(_, key, what)| (key, what)).collect();
-        if let Some(trial) = trial {
-            offered.insert(1, trial);
+        let hunks = open.hunks.as_ref().map(|_| ("h", "hunk by hunk"));
+        for key in trial.into_iter().chain(hunks) {
+            offered.insert(1, key);
         }
         let mut spans = vec![span(theme, Role::Text, "allow?")];
         for (key, what) in offered {

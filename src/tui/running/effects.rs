@@ -1,7 +1,8 @@
 //! Carries out the effects that the UI state requests.
 
-use posse_actors::conversation::{ContentPart, MessageId, Prompt, text_of};
+use posse_actors::conversation::{ContentPart, MessageId, Prompt, QuestionId, text_of};
 use posse_actors::event::MessageKind;
+use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::root_session::{DeliverError, PromptError, SessionHandle, UserCall};
 use posse_base::failure::{ErrorCode, Failure};
 use posse_frontend::commands::ShellCommand;
@@ -29,6 +30,7 @@ impl Tui<'_> {
                 Effect::Withdraw { id, back } => self.withdraw(id, back),
                 Effect::Edit => self.edit().await,
                 Effect::EditPlan(plan) => self.edit_plan(plan).await,
+                Effect::EditHunk(draft) => self.edit_hunk(draft).await,
                 Effect::Attach(name) => self.attach(name),
                 Effect::Find(query) => self.find(&query),
                 Effect::Interrupt => {
@@ -36,10 +38,7 @@ impl Tui<'_> {
                         current.session.interrupt();
                     }
                 }
-                Effect::Answer(id, decision) => self.request(|session| async move {
-                    let error = session.answer(id, decision).await.err()?;
-                    Some(RequestResult::Note(format!("({error})")))
-                }),
+                Effect::Answer(id, decision) => self.answer(id, decision),
                 Effect::Choose(what) => {
                     let names = self.environment.names(what);
                     self.app.choose(what, names);
@@ -85,6 +84,14 @@ impl Tui<'_> {
             if let Some(result) = answer.await {
                 results.send(result).await.ok();
             }
+        });
+    }
+
+    /// Sends the user's answer to a permission request to the session.
+    pub(super) fn answer(&self, id: QuestionId, decision: HumanDecision) {
+        self.request(|session| async move {
+            let error = session.answer(id, decision).await.err()?;
+            Some(RequestResult::Note(format!("({error})")))
         });
     }
 

@@ -4,9 +4,15 @@ use posse_actors::event::SessionEndReason;
 use posse_base::failure::Exit;
 use posse_frontend::signals::Signals;
 
+use crate::EditorDraft;
 use crate::running::{INTERRUPTED_SHUTDOWN_MAX, SHUTDOWN_MAX, Tui, messages};
 use crate::terminal;
 use crate::theme::Role;
+
+/// `text` without its last line break, with which editors end a file.
+fn without_last_break(text: &str) -> &str {
+    text.strip_suffix('\n').unwrap_or(text)
+}
 
 impl Tui<'_> {
     pub(super) async fn suspend(&mut self) {
@@ -19,31 +25,46 @@ impl Tui<'_> {
     /// Edits the prompt in the user's editor, with long pastes in full. The event loop waits for
     /// the editor. If it fails, the error is shown and the prompt stays unchanged.
     pub(super) async fn edit(&mut self) {
-        let text = self.app.composer.expanded_text();
-        if let Some(text) = self.edited(text).await {
-            self.app.composer.set(&text);
+        let draft = EditorDraft::markdown(self.app.composer.expanded_text());
+        if let Some(text) = self.edited(draft).await {
+            self.app.composer.set(without_last_break(&text));
         }
     }
 
     /// Edits the plan in question in the user's editor. If it fails, the plan stays unchanged.
     pub(super) async fn edit_plan(&mut self, plan: String) {
-        if let Some(plan) = self.edited(plan).await {
-            self.app.prompts.set_plan(&plan);
+        if let Some(plan) = self.edited(EditorDraft::markdown(plan)).await {
+            self.app.prompts.set_plan(without_last_break(&plan));
+        }
+    }
+
+    /// Edits the hunk in question in the user's editor, and takes it with the new text. If the editor
+    /// fails, the hunk stays open.
+    pub(super) async fn edit_hunk(&mut self, draft: EditorDraft) {
+        if let Some(text) = self.edited(draft).await
+            && let Some((id, decision)) = self.app.set_hunk(text)
+        {
+            self.answer(id, decision);
         }
     }
 
     /// The text after the user has edited it. `None` after an error, which is shown.
-    async fn edited(&mut self, text: String) -> Option<String> {
+    async fn edited(&mut self, draft: EditorDraft) -> Option<String> {
         let edit = self.environment.editor();
         self.reader.pause();
         self.release().await;
         // Events that arrive meanwhile are handled afterwards; none is lost.
-        let edited = tokio::task::spawn_blocking(move || edit(text)).await;
+        let edited = tokio::task::spawn_blocking(move || edit(draft)).await;
         self.reacquire();
         self.reader.resume();
         match edited {
             Ok(Ok(text)) => return Some(text),
-            Ok(Err(failure)) => self.app.view.failures(&[failure]),
+            Ok(Err(failure)) => {
+                // The rows above an open request do not change.
+                let why = failure.why.as_deref().unwrap_or_default();
+                self.app.prompts.show_hint(&format!("{}: {why}", failure.what));
+                self.app.view.failures(&[failure]);
+            }
             Err(died) => {
                 self.app.view.note(Role::Bad, format!("the editor thread crashed: {died}"));
             }

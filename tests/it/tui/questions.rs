@@ -135,3 +135,42 @@ fn stop_all_can_be_entered_while_a_question_waits() {
     tmux.presses("C-d");
     tmux.assert_ended(0);
 }
+
+/// A screen shows the keys, and they count.
+fn answers(tmux: &Tmux, shown: &str, key: &str) {
+    tmux.wait_for(shown);
+    thread::sleep(SILENCE);
+    tmux.presses(key);
+}
+
+#[test]
+fn hunks_of_an_edit_are_taken_one_by_one_and_changed_in_the_editor() {
+    let edit = |line: u32, new: &str| json!({"oldString": format!("l{line}\n"), "newString": new});
+    let edits = [edit(2, "second\n"), edit(20, "twentieth\n"), edit(30, "last\n")];
+    let call = ("multi_edit", json!({"path": "a.rs", "edits": edits}));
+    let server = ModelServer::start(vec![calls(&[call]), says("Done.")]);
+    let machine = Machine::with(&server);
+    let before = (1..=30).map(|line| format!("l{line}\n")).collect::<Vec<_>>().concat();
+    machine.write("a.rs", &before);
+    // Fails once.
+    let script = "[ -e \"$0.failed\" ] || { : > \"$0.failed\"; exit 1; }\n\
+                  case $1 in *.rs) sed -i s/twentieth/20th/ \"$1\";; esac\n";
+    let editor = machine.path("tmp/editor");
+    fs::write(&editor, script).unwrap();
+    let variables = format!("TERM=tmux-256color TMUX=1 VISUAL='sh {}'", editor.display());
+    let tmux = Tmux::with(&machine, &[], &variables);
+    tmux.says("edit it");
+    answers(&tmux, "[h] hunk by hunk", "h");
+    answers(&tmux, "hunk 1 of 3", "n");
+    answers(&tmux, "hunk 2 of 3", "e");
+    tmux.wait_for("it ended with an error");
+    assert_eq!(machine.read("a.rs"), before);
+    answers(&tmux, "hunk 2 of 3", "e");
+    answers(&tmux, "hunk 3 of 3", "a");
+    tmux.wait_for("(done: 2 replies");
+    let expected = before.replace("l20\n", "20th\n").replace("l30\n", "last\n");
+    assert_eq!(machine.read("a.rs"), expected);
+    assert!(server.tool_results()[0].contains("2 of 3 hunks applied"));
+    tmux.presses("C-d");
+    tmux.assert_ended(0);
+}
