@@ -129,7 +129,10 @@ async fn request_returns_under_its_id_with_the_result_of_the_trial() {
         stage.session.answer(id.clone(), HumanDecision::Try).await.unwrap();
         let (again, detail, offer) = asked(&mut stage).await;
         assert_eq!((&again, offer), (&id, Some(TrialOffer::Keep)));
-        for part in ["1 changed (exit 0)\nsaid\nchanged  a\n", "can behave differently"] {
+        for part in [
+            "1 changed (exit 0)\nchanged  a\noutput of the command:\n| said\n",
+            "can behave differently",
+        ] {
             assert!(detail.contains(part), "{detail}");
         }
         let twice = stage.session.answer(id.clone(), HumanDecision::Try).await;
