@@ -41,7 +41,8 @@ fn main() -> ExitCode {
     }
     fs::write(root.join(".gitignore"), "target/\n*.log\n").unwrap();
     let workspace = Workspace::open(&root, &[]).unwrap();
-    let store = Store::open(dir.path().join("store"), workspace, 10 << 20).unwrap();
+    let marks = dir.path().join("running");
+    let store = Store::open(dir.path().join("store"), workspace, 10 << 20, marks).unwrap();
     let floor = median(|| look(&root));
     table::fact("reading the metadata of all files on one thread", floor, "ms");
     let take = || drop(store.take(NEW, &|_, _| {}).unwrap());

@@ -11,7 +11,7 @@ use std::path::Path;
 use crate::entry::{Entry, Kind, Stamp};
 
 /// Magic text with the version of the format.
-const MAGIC: &[u8] = b"posse checkpoint cache 1\n";
+const MAGIC: &[u8] = b"posse checkpoint cache 2\n";
 /// Maximum size of the file in bytes.
 const BYTES_MAX: u64 = 1 << 30;
 /// Length of a git object id in hex.

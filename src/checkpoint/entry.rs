@@ -34,7 +34,9 @@ impl Kind {
     }
 }
 
-/// Metadata by which a change of a file is detected. A write to a file changes at least `ctime`.
+/// Metadata by which a change of a file is detected. A write to a file changes at least `ctime`. A
+/// write through a mapping does so only if the page was clean, so the process could have changed the
+/// file before: see [`Stamp::is_too_recent`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) kind: Kind,
@@ -83,11 +85,14 @@ impl Stamp {
     }
 
     /// True if a later change could leave this stamp as it is, because the file changed just before
-    /// `now`, in nanoseconds since 1970. Such a file is read again by the next checkpoint.
-    pub(crate) fn is_too_recent(&self, now: i64) -> bool {
+    /// `since` or later, in nanoseconds since 1970. Such a file is read again by the next checkpoint.
+    ///
+    /// `since`: start of the oldest command that runs, or the present time if none does. The first
+    /// change through a mapping of a command alters `ctime`, so the file has changed since then.
+    pub(crate) fn is_too_recent(&self, since: i64) -> bool {
         let last = self.mtime.max(self.ctime);
         let tick = if last % 1_000_000_000 == 0 { COARSE_TICK } else { FINE_TICK };
-        last >= now.saturating_sub(tick)
+        last >= since.saturating_sub(tick)
     }
 }
 
@@ -100,7 +105,8 @@ pub(crate) struct Entry {
     /// Path relative to the root, in bytes.
     pub(crate) path: Box<[u8]>,
     pub(crate) stamp: Stamp,
-    /// False if the stamp proves nothing, because the file had just been changed when it was read.
+    /// False if the stamp proves nothing: when the file was read, it had just been changed, or since
+    /// the start of a command that ran then.
     pub(crate) is_settled: bool,
     pub(crate) hash: ContentHash,
 }

@@ -75,14 +75,16 @@ impl std::fmt::Debug for SessionStore {
 
 impl SessionStore {
     /// The store in `folder` for the workspace of a session. Files larger than `file_bytes_max` are
-    /// left out; `retention` applies once a day.
+    /// left out; `retention` applies once a day. `marks`: see [`Store::open`].
     pub fn new(
         folder: PathBuf,
         workspace: Workspace,
         file_bytes_max: u64,
         retention: Retention,
+        marks: PathBuf,
     ) -> Arc<SessionStore> {
-        let open = move || Store::open(folder.clone(), workspace.clone(), file_bytes_max);
+        let open =
+            move || Store::open(folder.clone(), workspace.clone(), file_bytes_max, marks.clone());
         let (open, work) = (Box::new(open), Arc::default());
         let (store, is_closed) = (Mutex::default(), AtomicBool::new(false));
         Arc::new(SessionStore { store, open, retention, work, is_closed })

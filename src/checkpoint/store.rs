@@ -100,6 +100,8 @@ pub struct Store {
     keys: Vec<String>,
     git: Git,
     limits: WalkLimits,
+    /// Folder with the marks of running commands.
+    marks: PathBuf,
     /// Last state that this process has taken, with the identity of the cache file then.
     last: Mutex<LastState>,
     /// True if no state is stored any more.
@@ -120,11 +122,13 @@ pub type Progress<'a> = &'a dyn Fn(usize, usize);
 
 impl Store {
     /// Opens the store in the folder `dir`, which is created if it is missing. Files larger than
-    /// `file_bytes_max` are left out.
+    /// `file_bytes_max` are left out. `marks`: folder with the marks of running commands, see
+    /// [`posse_sandbox::marks_folder`].
     pub fn open(
         dir: PathBuf,
         workspace: Workspace,
         file_bytes_max: u64,
+        marks: PathBuf,
     ) -> Result<Store, StoreError> {
         let program = program().ok_or_else(|| StoreError::Git("it is not installed".to_owned()))?;
         DirBuilder::new().recursive(true).mode(0o700).create(dir.join("records"))?;
@@ -137,6 +141,7 @@ impl Store {
             keys,
             git,
             limits,
+            marks,
             last: Mutex::default(),
             is_stopped: AtomicBool::new(false),
         })

@@ -6,6 +6,7 @@ use crate::checkpoint::{FOLDER, Store, StoreError, unavailable};
 use crate::config::{CheckpointSettings, Dirs};
 use crate::failure::{ErrorCode, Exit, Failure};
 use crate::journal::StateDir;
+use crate::sandbox::marks_folder;
 use crate::tools::workspace::Workspace;
 
 /// Folder of the checkpoints of the project in `cwd`.
@@ -18,6 +19,7 @@ pub(super) fn store(
     folder: &Path,
     workspace: Workspace,
     settings: &CheckpointSettings,
+    dirs: &Dirs,
 ) -> Result<Store, Failure> {
     if let Some(reason) = unavailable() {
         let what = "checkpoints are not available";
@@ -25,7 +27,8 @@ pub(super) fn store(
             .because(reason)
             .fix("install git"));
     }
-    Store::open(folder.to_owned(), workspace, settings.file_bytes_max)
+    let marks = marks_folder(&dirs.state);
+    Store::open(folder.to_owned(), workspace, settings.file_bytes_max, marks)
         .map_err(|error| failure(&error, folder))
 }
 

@@ -13,7 +13,7 @@ use crate::checkpoint::{
 };
 use crate::cli::{CheckpointsAction, CheckpointsArgs, PlaceArgs, RestoreFlags, UndoArgs};
 use crate::commands::{can_confirm, checkpoint_store, confirmed, print};
-use crate::config::{CheckpointSettings, Environment};
+use crate::config::{CheckpointSettings, Dirs, Environment};
 use crate::failure::{ErrorCode, Exit, Failure, printable, printable_lines};
 use crate::frontend::table::table;
 use crate::journal::formatted_time;
@@ -48,6 +48,7 @@ struct Command {
     store: Store,
     folder: PathBuf,
     settings: CheckpointSettings,
+    dirs: Dirs,
     json: bool,
 }
 
@@ -62,8 +63,8 @@ impl Command {
         let settings = loaded.settings.checkpoints.clone();
         let folder = checkpoint_store::folder(&cwd, &dirs);
         let workspace = workspace_roots::open(&cwd, &[], &loaded.settings)?;
-        let store = checkpoint_store::store(&folder, workspace, &settings)?;
-        Ok(Command { store, folder, settings, json })
+        let store = checkpoint_store::store(&folder, workspace, &settings, &dirs)?;
+        Ok(Command { store, folder, settings, dirs, json })
     }
 
     fn failed(&self, error: &StoreError) -> Failure {
@@ -79,7 +80,7 @@ impl Command {
             .map_or((None, Vec::new()), |(one, more)| (Some(one.clone()), more.to_vec()));
         let first = first.ok_or_else(|| self.failed(&StoreError::NotFound(id)))?;
         let workspace = Workspace::open(&first, &more)?;
-        let store = checkpoint_store::store(&self.folder, workspace, &self.settings)?;
+        let store = checkpoint_store::store(&self.folder, workspace, &self.settings, &self.dirs)?;
         Ok((record, store))
     }
 

@@ -88,7 +88,8 @@ pub(super) fn find(points: Vec<RewindPoint>, number: usize) -> Result<RewindPoin
 /// Opens the store of the checkpoints of the project.
 pub(super) fn store(cwd: &Path, dirs: &Dirs, settings: &Settings) -> Result<Store, Failure> {
     let workspace = workspace_roots::open(cwd, &[], settings)?;
-    checkpoint_store::store(&checkpoint_store::folder(cwd, dirs), workspace, &settings.checkpoints)
+    let folder = checkpoint_store::folder(cwd, dirs);
+    checkpoint_store::store(&folder, workspace, &settings.checkpoints, dirs)
 }
 
 /// Rows of the list, the latest prompt first: number, and time, number of files that changed since

@@ -225,7 +225,8 @@ impl<'a> TryCommand<'a> {
         let checkpoint = if let Some(reason) = no_checkpoints(&self.context.loaded.settings) {
             Err(reason)
         } else {
-            let store = checkpoint_store::store(&folder, self.workspace.clone(), settings)?;
+            let workspace = self.workspace.clone();
+            let store = checkpoint_store::store(&folder, workspace, settings, &self.context.dirs)?;
             let id = store.take(new, &|_, _| {}).map_err(failed)?.id;
             Ok((store, id))
         };

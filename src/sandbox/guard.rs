@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use crate::plan::Plan;
 use crate::protect::{
     Finding, Protection, ProtectionMethod, ScanBounds, Survey, ToolWrites, TrackedSecret, Whose,
+    marks_folder,
 };
 use crate::run::CommandPlace;
 use crate::temporary::SessionTemporary;
@@ -478,8 +479,8 @@ impl Protections {
         let protection = protection.registering(self.secret_files.clone());
         let protection = protection.with_config_home(surroundings.config_home.clone());
         let mut protection = protection.for_read_only_roots(beyond);
-        if let Some(projects) = &surroundings.projects {
-            protection = protection.marking(projects.with_file_name("running"));
+        if let Some(state) = surroundings.projects.as_ref().and_then(|projects| projects.parent()) {
+            protection = protection.marking(marks_folder(state));
         }
         let protection = Arc::new(protection);
         protection.also_scan(temporary);

@@ -67,7 +67,8 @@ pub use planning::Surroundings;
 pub use probe::{ProbeRequest, ProbeResult, Tried};
 pub use protect::{
     Finding, GitReferences, ProtectAction, ProtectedChange, Protection, ProtectionMethod, Survey,
-    ToolWrites, TrackedSecret, TrackedView, Whose, Writing, finding_lines, tracked_lines,
+    ToolWrites, TrackedSecret, TrackedView, Whose, Writing, finding_lines, marks_folder,
+    running_since, tracked_lines,
 };
 pub use temporary::{open_up, temporary_root};
 pub use trial::{

@@ -63,6 +63,7 @@ use place::Identity;
 use quarantine::Quarantine;
 pub use references::GitReferences;
 use running_marks::RunningMarks;
+pub use running_marks::{marks_folder, running_since};
 pub(crate) use scan::ScanBounds;
 use state::FileStateReader;
 pub use tool_writes::{ToolWrites, Writing};

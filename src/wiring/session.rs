@@ -36,7 +36,7 @@ use crate::permission::{
 use crate::project;
 use crate::provider::replay::Tape;
 use crate::run_limits::limits;
-use crate::sandbox::{GitReferences, Sandbox};
+use crate::sandbox::{GitReferences, Sandbox, marks_folder};
 use crate::start_mode::{no_checkpoints, start_mode};
 use crate::stored_output;
 use crate::tool_counter;
@@ -567,7 +567,8 @@ impl JournalSettings {
         let folder = self.scratch.as_ref().map_or_else(project, |_| self.dir.clone());
         let retention = Retention::new(settings.keep_days, settings.store_bytes_max);
         let (folder, workspace) = (folder.join(checkpoint::FOLDER), workspace.clone());
-        Some(SessionStore::new(folder, workspace, settings.file_bytes_max, retention))
+        let marks = marks_folder(&setup.dirs.state);
+        Some(SessionStore::new(folder, workspace, settings.file_bytes_max, retention, marks))
     }
 
     /// Server for attached clients. Disabled if the session is not stored.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use posse_sandbox::running_since;
 use sha2::{Digest, Sha256};
 
 use crate::cache::Snapshot;
@@ -74,9 +75,10 @@ impl Store {
             _ => Snapshot::read(&cache).filter(|read| self.is_usable(read)),
         };
         let old = known.unwrap_or_default();
+        let since = self.unsettled_since();
         let mut scan = walk(&self.workspace, self.limits);
         self.add_extra(&mut scan, extra);
-        let (snapshot, is_changed) = self.store_changes(&old, &mut scan, progress)?;
+        let (snapshot, is_changed) = self.store_changes(&old, &mut scan, since, progress)?;
         if is_changed {
             snapshot.write(&cache)?;
         }
@@ -91,6 +93,18 @@ impl Store {
         let identity = identity(&cache).unwrap_or_default();
         let (_, snapshot) = last.insert((identity, snapshot));
         Ok((snapshot, left_out))
+    }
+
+    /// Time from which changes of files may be followed by others that alter no time: that at which
+    /// the oldest command began that runs, and at most the present.
+    fn unsettled_since(&self) -> i64 {
+        // Commands that begin after the marks were read do so after this time.
+        let now = now_ns();
+        let roots: Vec<PathBuf> = self.workspace.roots().map(Path::to_owned).collect();
+        let running = running_since(&self.marks, &roots).map(|(seconds, nanoseconds)| {
+            seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
+        });
+        running.map_or(now, |running| running.min(now))
     }
 
     /// Folder with the copies of the objects of a repository.
@@ -125,15 +139,16 @@ impl Store {
     }
 
     /// Stores the files of `scan` that are not as in `old`. Returns the new state, and true if it
-    /// or its stamps differ.
+    /// or its stamps differ. `since`: see [`crate::entry::Stamp::is_too_recent`].
     fn store_changes(
         &self,
         old: &Snapshot,
         scan: &mut WorkspaceScan,
+        since: i64,
         progress: Progress<'_>,
     ) -> Result<(Snapshot, bool), StoreError> {
-        let mut storing =
-            Storing { store: self, import: None, steps: Vec::new(), is_changed: false, done: 0 };
+        let (import, steps, is_changed, done) = (None, Vec::new(), false, 0);
+        let mut storing = Storing { store: self, since, import, steps, is_changed, done };
         let mut roots = Vec::with_capacity(scan.roots.len());
         let plans: Vec<RootPlan> = std::mem::take(&mut scan.roots)
             .into_iter()
@@ -197,6 +212,8 @@ fn is_known(file: &FoundFile, entry: Option<&Entry>) -> bool {
 
 struct Storing<'a> {
     store: &'a Store,
+    /// See [`crate::entry::Stamp::is_too_recent`].
+    since: i64,
     import: Option<Import>,
     steps: Vec<TreeStep>,
     /// True if a stamp or a content differs from the last state.
@@ -252,7 +269,6 @@ impl Storing<'_> {
         left_out: &mut LeftOut,
     ) -> Result<Option<Entry>, StoreError> {
         let Some(directory) = self.store.workspace.root_directory(root) else { return Ok(None) };
-        let now = now_ns();
         let name: &Path = Path::new(std::ffi::OsStr::from_bytes(&file.path));
         let read = match writer::read(directory, name, self.store.limits.file_bytes_max) {
             Ok(Some(read)) => read,
@@ -280,13 +296,13 @@ impl Storing<'_> {
             let path = tree_path(&self.store.keys[root], &file.path);
             self.steps.push(TreeStep::Set(path, read.stamp.kind, mark));
         }
-        let is_settled = !read.stamp.is_too_recent(now);
+        let is_settled = !read.stamp.is_too_recent(self.since);
         Ok(Some(Entry { path: file.path, stamp: read.stamp, is_settled, hash }))
     }
 }
 
 /// Nanoseconds since 1970.
-fn now_ns() -> i64 {
+pub(super) fn now_ns() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)
 }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_types, reason = "a user's own git is started plainly")]
 
+mod mapping;
 mod random;
 
 use std::ffi::OsStr;
@@ -10,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
 
+use posse_sandbox::marks_folder;
 use posse_tools::workspace::Workspace;
 
 use crate::plan::{ChangeKind, RestoreChoice, Retention};
@@ -31,7 +33,8 @@ impl World {
 
     fn open(dir: &tempfile::TempDir) -> Store {
         let workspace = Workspace::open(&dir.path().join("w"), &[]).unwrap();
-        Store::open(dir.path().join("store"), workspace, 1000).unwrap()
+        let marks = marks_folder(dir.path());
+        Store::open(dir.path().join("store"), workspace, 1000, marks).unwrap()
     }
 
     /// The store as another process opens it.
@@ -423,7 +426,13 @@ fn other_roots_are_refused() {
     let one = world.take();
     let other = tempfile::tempdir().unwrap();
     let workspace = Workspace::open(other.path(), &[]).unwrap();
-    let store = Store::open(world.dir.path().join("store"), workspace, 1000).unwrap();
+    let store = Store::open(
+        world.dir.path().join("store"),
+        workspace,
+        1000,
+        marks_folder(world.dir.path()),
+    )
+    .unwrap();
     let error = store.plan(one.id, RestoreChoice::All).unwrap_err();
     assert!(matches!(error, StoreError::OtherRoots(1, _)), "{error}");
 }

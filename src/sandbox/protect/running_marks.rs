@@ -5,7 +5,8 @@
 //! have made must not be restored later, because the check of that session may remove it. A session
 //! marks its commands before it surveys, and looks for the marks of others before and after the survey.
 //! The file of a process that has ended stays until another one finds it, so that the second look sees
-//! it.
+//! it. Checkpoints look for the marks too: a running command can change a file without a change of its
+//! times.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -25,6 +26,9 @@ use crate::protect::baseline::Baseline;
 
 /// Maximum size of a mark in bytes, which is the length of the roots in it.
 const BYTES_MAX: u64 = 64 << 10;
+
+/// Name of the folder with the marks of all sessions, in the state directory.
+const FOLDER: &str = "running";
 
 /// Time stamp of a file: seconds and nanoseconds.
 pub(super) type Stamp = (i64, i64);
@@ -89,38 +93,17 @@ impl RunningMarks {
     /// Time of the first change that commands of other sessions may have made below the roots: those
     /// that run, and those that began since [`RunningMarks::begin`]. `None` if there are none.
     pub(super) fn others_since(&self) -> Option<Stamp> {
-        let unknown = Some((0, 0));
-        let entries = match fs::read_dir(&self.folder) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-            Err(_) => return unknown,
-        };
-        let mut since: Option<Stamp> = None;
-        for entry in entries {
-            let Ok(path) = entry.map(|entry| entry.path()) else { return unknown };
-            if self.own.as_ref().is_some_and(|own| own.path == path) {
-                continue;
-            }
-            let found = match self.other(&path) {
-                Ok(found) => found,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-                Err(_) => unknown,
-            };
-            since = [since, found].into_iter().flatten().min();
-        }
-        since
+        oldest(&self.folder, |path| match &self.own {
+            Some(own) if own.path == path => Ok(None),
+            _ => self.other(path),
+        })
     }
 
     /// Start time of the commands of the session whose mark is at `path`. `None` if none of them ran
     /// since [`RunningMarks::begin`]. Removes the mark of a process that ended earlier.
     fn other(&self, path: &Path) -> io::Result<Option<Stamp>> {
-        let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-        let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
-        let time = modified(&file.metadata()?);
-        let mut text = Vec::new();
-        (&file).take(BYTES_MAX).read_to_end(&mut text)?;
-        let mut roots = text.split(|byte| *byte == 0).filter(|root| !root.is_empty());
-        let is_near = roots.any(|root| self.overlaps(Path::new(OsStr::from_bytes(root))));
+        let FoundMark { file, time, text } = FoundMark::read(path)?;
+        let is_near = is_near(&text, &self.roots);
         let has_begun_since = self.begun.is_some_and(|begun| time >= begun);
         match Flock::lock(file, FlockArg::LockSharedNonblock) {
             Err((_, Errno::EWOULDBLOCK)) => return Ok(is_near.then_some(time)),
@@ -134,10 +117,6 @@ impl RunningMarks {
             Ok(_) => {}
         }
         Ok((is_near && has_begun_since).then_some(time))
-    }
-
-    fn overlaps(&self, other: &Path) -> bool {
-        self.roots.iter().any(|root| root.starts_with(other) || other.starts_with(root))
     }
 
     fn created(&self) -> io::Result<MarkFile> {
@@ -213,6 +192,73 @@ impl GuardState {
     }
 }
 
+/// Mark of a session that was found.
+struct FoundMark {
+    file: File,
+    time: Stamp,
+    /// Folders that the commands can write, each followed by a NUL byte.
+    text: Vec<u8>,
+}
+
+impl FoundMark {
+    fn read(path: &Path) -> io::Result<FoundMark> {
+        let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+        let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
+        let time = modified(&file.metadata()?);
+        let mut text = Vec::new();
+        (&file).take(BYTES_MAX).read_to_end(&mut text)?;
+        Ok(FoundMark { file, time, text })
+    }
+}
+
+/// True if a folder of the mark with this text contains one of `roots`, or is in one.
+fn is_near(text: &[u8], roots: &[PathBuf]) -> bool {
+    let written = text.split(|byte| *byte == 0).filter(|root| !root.is_empty());
+    let mut written = written.map(|root| Path::new(OsStr::from_bytes(root)));
+    written.any(|other| roots.iter().any(|root| root.starts_with(other) || other.starts_with(root)))
+}
+
+/// The earliest of the times of the marks in `folder`. `None` if none has one. A mark that cannot be
+/// read counts as the earliest possible time.
+fn oldest(folder: &Path, time: impl Fn(&Path) -> io::Result<Option<Stamp>>) -> Option<Stamp> {
+    let unknown = Some((0, 0));
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        Err(_) => return unknown,
+    };
+    let mut oldest: Option<Stamp> = None;
+    for entry in entries {
+        let Ok(path) = entry.map(|entry| entry.path()) else { return unknown };
+        let found = match time(&path) {
+            Ok(found) => found,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(_) => unknown,
+        };
+        oldest = [oldest, found].into_iter().flatten().min();
+    }
+    oldest
+}
+
+/// Folder with the marks of running commands in the state directory `state`.
+pub fn marks_folder(state: &Path) -> PathBuf {
+    state.join(FOLDER)
+}
+
+/// Time at which commands began that run now, of any session, and can write in one of `roots` or in
+/// a folder that contains one: seconds and nanoseconds since 1970, not later than the start of the
+/// first of them. `None` if there are none. `folder`: see [`marks_folder`]. Changes no mark.
+pub fn running_since(folder: &Path, roots: &[PathBuf]) -> Option<(i64, i64)> {
+    oldest(folder, |path| {
+        let FoundMark { file, time, text } = FoundMark::read(path)?;
+        match Flock::lock(file, FlockArg::LockSharedNonblock) {
+            Err((_, Errno::EWOULDBLOCK)) => Ok(is_near(&text, roots).then_some(time)),
+            Err((_, errno)) => Err(errno.into()),
+            Ok(_) => Ok(None),
+        }
+    })
+}
+
 fn modified(about: &fs::Metadata) -> Stamp {
     (about.mtime(), about.mtime_nsec())
 }
@@ -251,6 +297,33 @@ mod tests {
             assert_eq!(ours.others_since().is_some(), is_near, "{root}");
             ours.end();
         }
+    }
+
+    #[test]
+    fn running_commands_are_known_to_checkpoints() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = marks_folder(dir.path());
+        let since = |root: &str| running_since(&folder, &[root.into()]);
+        assert_eq!(since("/w"), None);
+        let (mut one, mut two) = (marks(dir.path(), "/w/sub"), marks(dir.path(), "/w"));
+        one.begin().unwrap();
+        next_tick(dir.path());
+        two.begin().unwrap();
+        assert!(one.begun < two.begun);
+        for (root, expected) in
+            [("/w", one.begun), ("/w/sub/x", one.begun), ("/w/other", two.begun), ("/v", None)]
+        {
+            assert_eq!(since(root), expected, "{root}");
+        }
+        one.end();
+        assert_eq!(since("/w"), two.begun);
+        drop(two);
+        assert_eq!(since("/w"), None);
+        // The marks stay for the sessions.
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
+        // What cannot be read counts as running for ever.
+        fs::create_dir(folder.join("folder")).unwrap();
+        assert_eq!(since("/v"), Some((0, 0)));
     }
 
     #[test]
