@@ -111,10 +111,10 @@ impl RestorePlan {
 
 const PROTECTED: &str =
     "it is protected: it can start programs or instruct agents; change it by hand";
-const UNSAVED: &str = "its present content is too large for a checkpoint, so it would be lost";
+const UNSAVED: &str = "its present content is not stored, because it is too large or may be a secret, so it would be lost";
 const USERS: &str = "you changed it since";
 const LEFT_OUT: &str = "it may be older than the checkpoint, which does not contain it: it could not be \
-    read or was too large; remove it by hand if it is new";
+    read, was too large or was taken for a secret; remove it by hand if it is new";
 
 /// Takes those files out of `files` that a restore would remove although they may have existed when the
 /// checkpoint with `left_out` was made. Returns the rest, and their names with the reason.

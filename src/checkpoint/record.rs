@@ -7,12 +7,16 @@ use std::path::Path;
 
 use posse_base::failure::printable;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 /// Maximum number of names of files that were left out for one reason.
 const NAMES_MAX: usize = 20;
 
+/// Maximum number of secret files that are known by the hashes of their paths.
+const SECRETS_MAX: usize = 20_000;
+
 /// Maximum size of a record in bytes.
-const RECORD_BYTES_MAX: u64 = 1 << 20;
+const RECORD_BYTES_MAX: u64 = 8 << 20;
 
 /// Maximum number of characters of the title of a checkpoint.
 const TITLE_CHARS_MAX: usize = 200;
@@ -37,6 +41,9 @@ pub enum Trigger {
 pub struct LeftOut {
     /// Number of secret files.
     pub secrets: usize,
+    /// Hashes of the paths of secret files, at most 20,000. Records of earlier versions have none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    secret_hashes: Vec<u64>,
     /// Number of files that are larger than the limit.
     pub large: usize,
     /// Some of the files that are larger than the limit.
@@ -54,6 +61,13 @@ pub struct LeftOut {
 }
 
 impl LeftOut {
+    pub(crate) fn secret(&mut self, path: &[u8]) {
+        self.secrets += 1;
+        if self.secret_hashes.len() < SECRETS_MAX {
+            self.secret_hashes.push(path_hash(path));
+        }
+    }
+
     pub(crate) fn large(&mut self, path: &[u8]) {
         self.large += 1;
         add(&mut self.large_names, path);
@@ -64,9 +78,14 @@ impl LeftOut {
         add(&mut self.unreadable_names, path);
     }
 
-    /// True if a file at `path` may have existed although the checkpoint does not contain it: it, or a
-    /// folder above it, could not be read or was too large, or not all files were stored.
+    /// True if a file at `path` may have existed although the checkpoint does not contain it: it was
+    /// taken for a secret; it, or a folder above it, could not be read or was too large; or not all
+    /// files were stored.
     pub(crate) fn may_contain(&self, path: &[u8]) -> bool {
+        if self.secrets > self.secret_hashes.len() || self.secret_hashes.contains(&path_hash(path))
+        {
+            return true;
+        }
         let path = printable(&String::from_utf8_lossy(path));
         let is_below = |name: &String| {
             let rest = path.strip_prefix(name.as_str());
@@ -79,6 +98,7 @@ impl LeftOut {
 
     pub(crate) fn add(&mut self, other: LeftOut) {
         self.secrets += other.secrets;
+        self.secret_hashes.extend(other.secret_hashes);
         self.large += other.large;
         self.unreadable += other.unreadable;
         self.special += other.special;
@@ -89,10 +109,17 @@ impl LeftOut {
     }
 
     pub(crate) fn sort(&mut self) {
+        self.secret_hashes.truncate(SECRETS_MAX);
         for names in [&mut self.large_names, &mut self.unreadable_names] {
             names.sort();
             names.truncate(NAMES_MAX);
         }
+    }
+
+    /// The same for lists, without the hashes, which only a restore needs.
+    #[must_use]
+    pub fn without_hashes(&self) -> LeftOut {
+        LeftOut { secret_hashes: Vec::new(), ..self.clone() }
     }
 
     /// Text for a person, such as `2 secrets, 1 file over the size limit (a.bin)`. Empty if nothing
@@ -124,6 +151,12 @@ impl LeftOut {
         parts.extend(self.repositories.iter().cloned());
         parts.join(", ")
     }
+}
+
+/// Beginning of the SHA-256 of a path.
+fn path_hash(path: &[u8]) -> u64 {
+    let hash = <[u8; 32]>::from(Sha256::digest(path));
+    hash.first_chunk().map_or(0, |beginning| u64::from_be_bytes(*beginning))
 }
 
 fn add(names: &mut Vec<String>, path: &[u8]) {
@@ -278,6 +311,42 @@ pub(crate) mod tests {
         checkpoint(2).remove(dir.path()).unwrap();
         assert_eq!(read_all(dir.path()).unwrap().len(), 2);
         assert_eq!(read_all(&dir.path().join("none")).unwrap(), []);
+    }
+
+    #[test]
+    fn secrets_are_known_by_their_paths() {
+        let mut left_out = LeftOut::default();
+        left_out.secret(b"a/x.pem");
+        let may = |left_out: &LeftOut, path: &str| left_out.may_contain(path.as_bytes());
+        assert!(may(&left_out, "a/x.pem") && !may(&left_out, "a/x") && !may(&left_out, "x.pem"));
+        let mut all = LeftOut::default();
+        all.add(left_out.clone());
+        assert!(may(&all, "a/x.pem") && !may(&all, "a/x"));
+        (0..SECRETS_MAX).for_each(|_| all.secret(b"b/y.pem"));
+        all.sort();
+        // One of them is not known.
+        assert!(may(&all, "a/x") && all.secrets == SECRETS_MAX + 1);
+        let text = serde_json::to_string(&left_out).unwrap();
+        assert!(!text.contains("x.pem"), "{text}");
+        assert_eq!(serde_json::from_str::<LeftOut>(&text).unwrap(), left_out);
+        // A record of an earlier version does not tell which files were secrets.
+        let old: LeftOut = serde_json::from_str(r#"{"secrets":1}"#).unwrap();
+        assert!(may(&old, "a/x"));
+        let old: LeftOut = serde_json::from_str(r#"{"secrets":0}"#).unwrap();
+        assert!(!may(&old, "a/x"));
+        let listed = serde_json::to_value(left_out.without_hashes()).unwrap();
+        assert_eq!((&listed["secrets"], listed.get("secretHashes")), (&1.into(), None));
+    }
+
+    #[test]
+    fn a_record_with_the_most_secrets_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut record = checkpoint(1);
+        for number in 0..2 * SECRETS_MAX {
+            record.left_out.secret(number.to_string().as_bytes());
+        }
+        record.write(dir.path()).unwrap();
+        assert_eq!(read_all(dir.path()).unwrap(), [record]);
     }
 
     #[test]

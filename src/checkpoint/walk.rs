@@ -317,8 +317,7 @@ impl FolderReader<'_, '_> {
         }
         let path = self.job.path.join(name);
         if self.job.folder == Folder::Plain && is_secret(&path.to_string_lossy()) {
-            self.part.left_out.secrets += 1;
-            return;
+            return self.part.left_out.secret(path.as_os_str().as_bytes());
         }
         let path: Box<[u8]> = path.into_os_string().into_encoded_bytes().into();
         let stat = match stat {

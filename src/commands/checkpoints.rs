@@ -275,7 +275,7 @@ fn row(record: &Checkpoint, changes: Option<&[ChangedFile]>) -> Value {
     json!({
         "id": record.id, "session": record.session, "invocation": record.invocation,
         "trigger": trigger, "title": record.title, "takenMs": record.taken_ms,
-        "files": record.files, "bytes": record.bytes, "leftOut": record.left_out,
+        "files": record.files, "bytes": record.bytes, "leftOut": record.left_out.without_hashes(),
         "changes": changes.map(file_rows),
     })
 }

@@ -11,7 +11,7 @@ use posse_tools::workspace::{FOLDER, RepositoryParts, open_beneath};
 use crate::cache::Snapshot;
 use crate::entry::Kind;
 use crate::plan::{ChangedFile, RestoreChoice, RestorePlan, choose, without_left_out};
-use crate::record::{Checkpoint, StoredState, Trigger};
+use crate::record::{Checkpoint, LeftOut, StoredState, Trigger};
 use crate::repositories::restore_objects;
 use crate::store::{Files, LastState, NewCheckpoint, Store, StoreError, ids, state_of};
 use crate::walk::{is_git_state, stamp_of};
@@ -44,7 +44,7 @@ impl Store {
     /// Computes what restoring the checkpoint would change now. Changes no file.
     pub fn plan(&self, id: u64, choice: RestoreChoice) -> Result<RestorePlan, StoreError> {
         let _lock = self.lock()?;
-        self.plan_locked(id, choice, &mut self.last())
+        self.plan_locked(id, choice, &mut self.last()).map(|(plan, _)| plan)
     }
 
     /// Files that differ between the checkpoint and the present state, for a list.
@@ -89,14 +89,14 @@ impl Store {
     ) -> Result<Option<Restored>, StoreError> {
         let _lock = self.lock()?;
         let mut last = self.last();
-        let plan = self.plan_locked(id, choice, &mut last)?;
+        let (plan, left_out) = self.plan_locked(id, choice, &mut last)?;
         if !accept(&plan) {
             return Ok(None);
         }
         let RestorePlan { checkpoint, files, mut kept } = plan;
         let present = last.as_ref().map(|(_, snapshot)| snapshot.clone()).unwrap_or_default();
         let trigger = Trigger::Restore { checkpoint: checkpoint.id };
-        let before = self.record(new, trigger, &present, checkpoint.left_out.clone())?;
+        let before = self.record(new, trigger, &present, left_out)?;
         let mut restored = self.remove_files(&files, &present, &mut kept);
         self.write_files(&files, &present, &mut restored, &mut kept)?;
         self.bring_back_objects(&checkpoint, &mut kept);
@@ -107,12 +107,13 @@ impl Store {
         Ok(Some(Restored { undo, files: restored, kept }))
     }
 
+    /// The plan, and what the present state, with which it compares the checkpoint, leaves out.
     fn plan_locked(
         &self,
         id: u64,
         choice: RestoreChoice,
         last: &mut LastState,
-    ) -> Result<RestorePlan, StoreError> {
+    ) -> Result<(RestorePlan, LeftOut), StoreError> {
         let checkpoint = self.get(id)?;
         let is_here = |key: &String| self.keys.contains(key);
         if !checkpoint.roots.iter().all(|root| is_here(&root.key)) {
@@ -120,14 +121,14 @@ impl Store {
             return Err(StoreError::OtherRoots(id, paths.join(", ")));
         }
         let nothing = |_, _| {};
-        let (snapshot, _) = self.update(last, &Files::new(), &nothing)?;
+        let (snapshot, mut left_out_now) = self.update(last, &Files::new(), &nothing)?;
         let mut files = self.compare(&state_of(snapshot), &checkpoint.state)?;
         // Files that an ignore file names by now are there, and their content must not be lost.
         let hidden = files.iter().filter(|file| file.before.is_none() && self.is_there(file));
         let hidden: Files = ids(&hidden.cloned().collect::<Vec<_>>());
         let mut snapshot = snapshot;
         if !hidden.is_empty() {
-            snapshot = self.update(last, &hidden, &nothing)?.0;
+            (snapshot, left_out_now) = self.update(last, &hidden, &nothing)?;
             files = self.compare(&state_of(snapshot), &checkpoint.state)?;
         }
         let is_unsaved = |(root, path): &&(usize, Vec<u8>)| snapshot.entry(*root, path).is_none();
@@ -152,7 +153,7 @@ impl Store {
         let repositories: BTreeSet<String> = state.iter().map(repository_of).collect();
         kept.extend(repositories.into_iter().map(|name| (name, GIT_STATE_STAYS.to_owned())));
         kept.extend(left_out);
-        Ok(RestorePlan { checkpoint, files, kept })
+        Ok((RestorePlan { checkpoint, files, kept }, left_out_now))
     }
 
     /// Files that differ from the state after the last effect of posse. Empty if that state is not

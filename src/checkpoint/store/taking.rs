@@ -278,15 +278,18 @@ impl Storing<'_> {
                 return Ok(None);
             }
         };
-        if file.has_links
+        let hash = Sha256::digest(&read.content).into();
+        let is_same = old.is_some_and(|old| old.hash == hash && old.stamp.kind == read.stamp.kind);
+        // A content that the store has stays: a new link that is called like a secret must not take a
+        // file of the user out of checkpoints.
+        if !is_same
+            && file.has_links
             && let Some(opened) = &read.file
             && self.store.workspace.may_be_renamed_secret(opened)
         {
-            left_out.secrets += 1;
+            left_out.secret(&file.path);
             return Ok(None);
         }
-        let hash = Sha256::digest(&read.content).into();
-        let is_same = old.is_some_and(|old| old.hash == hash && old.stamp.kind == read.stamp.kind);
         if !is_same {
             let import = match &mut self.import {
                 Some(import) => import,

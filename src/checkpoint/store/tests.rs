@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_types, reason = "a user's own git is started plainly")]
 
+mod left_out;
 mod mapping;
 mod random;
 
@@ -98,21 +99,6 @@ fn restore_creates_no_link_that_makes_other_files_protected_ones() {
     world.store.finish(one.id).unwrap();
     let restored = world.restore(1, RestoreChoice::All);
     assert_eq!((names(&restored.files), restored.kept.len()), (Vec::new(), 3));
-}
-
-#[test]
-fn restore_removes_nothing_that_the_checkpoint_left_out() {
-    let world = World::new();
-    world.put("large", &"too large".repeat(1000));
-    let one = world.take();
-    assert_eq!(one.left_out.large_names, ["large"]);
-    world.put("large", "small by now");
-    world.put("new", "n");
-    world.store.finish(one.id).unwrap();
-    let restored = world.restore(1, RestoreChoice::All);
-    assert_eq!(names(&restored.files), [("new".to_owned(), Removed)]);
-    let kept: Vec<&str> = restored.kept.iter().map(|(name, _)| &**name).collect();
-    assert_eq!((kept, world.text("large").as_deref()), (vec!["large"], Some("small by now")));
 }
 
 #[test]
