@@ -1,8 +1,8 @@
 //! Identity of the project of a folder. Nothing inside a project can give it the identity of
 //! another one.
 //!
-//! A project is identified by the real path of its root with the device and inode of that folder,
-//! because a path alone can be reused for another folder. A worktree of git belongs to the project
+//! A project is identified by the real path of its root with the device, inode and creation time of
+//! that folder, because a path can be reused for another folder, and so can an inode number. A worktree of git belongs to the project
 //! of its main repository only if that repository's own list of worktrees names it. The worktree's
 //! own pointer is only a hint where to look.
 
@@ -10,6 +10,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,8 @@ use serde::{Deserialize, Serialize};
 /// Maximum size in bytes of a file that refers to a folder.
 const POINTER_BYTES_MAX: u64 = 8 << 10;
 
-/// Identity of a folder: real path, device and inode.
+/// Identity of a folder: real path, device, inode and creation time.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Identity {
     /// Absolute path without symbolic links.
@@ -26,6 +28,10 @@ pub struct Identity {
     pub device: u64,
     /// Inode number.
     pub inode: u64,
+    /// Time at which the folder was created, in nanoseconds since 1970. `None` if the file system does
+    /// not store it, and in files of versions before it was part of the identity.
+    #[serde(rename = "birthNs")]
+    pub birth_ns: Option<u64>,
 }
 
 impl Identity {
@@ -34,7 +40,24 @@ impl Identity {
         let real = folder.canonicalize()?;
         let found = fs::metadata(&real)?;
         let path = real.to_string_lossy().into_owned();
-        Ok(Identity { path, device: found.dev(), inode: found.ino() })
+        let birth = found.created().ok().and_then(|birth| birth.duration_since(UNIX_EPOCH).ok());
+        let birth_ns = birth.and_then(|birth| u64::try_from(birth.as_nanos()).ok());
+        Ok(Identity { path, device: found.dev(), inode: found.ino(), birth_ns })
+    }
+
+    /// True if this identity, which was stored at `stored_ms` (in milliseconds since 1970), is that of
+    /// the folder with the identity `present`.
+    ///
+    /// A stored identity without a creation time is from an earlier version, or from a file system
+    /// that stores none. It is that of a folder with the same inode that existed at `stored_ms`: a
+    /// younger one is another folder.
+    pub fn is_still(&self, present: &Identity, stored_ms: u64) -> bool {
+        let is_same_birth = match (self.birth_ns, present.birth_ns) {
+            (None, Some(birth)) => birth / 1_000_000 <= stored_ms,
+            (stored, birth) => stored == birth,
+        };
+        (&self.path, self.device, self.inode) == (&present.path, present.device, present.inode)
+            && is_same_birth
     }
 }
 

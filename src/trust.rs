@@ -1,6 +1,6 @@
 //! Trusted projects, with the exact settings that were trusted.
 //!
-//! Trust belongs to a folder (real path, device and inode) and to the bytes of its configuration,
+//! Trust belongs to a folder (real path, device, inode and creation time) and to the bytes of its configuration,
 //! agent files and skills: changed ones need new consent. Trust is never inherited, not even by a
 //! worktree. It is stored in a signed file of the state directory, beside that of grants.
 
@@ -82,7 +82,7 @@ impl TrustStore {
     /// The stored trust in exactly this folder. `None` if the user has not trusted it.
     pub fn find(&self, project: &Identity) -> Result<Option<Trusted>, TamperError> {
         let all = self.all()?;
-        Ok(all.into_iter().find(|trusted| trusted.project == *project))
+        Ok(all.into_iter().find(|trusted| trusted.project.is_still(project, trusted.trusted_ms)))
     }
 
     /// Stores trust in a project. Replaces all earlier trust in a folder at the same path. Fails if
@@ -217,6 +217,26 @@ mod tests {
         assert!(trust.revoke(&identity.path).unwrap());
         assert!(!trust.revoke(&identity.path).unwrap());
         assert_eq!(trust.all().unwrap(), []);
+    }
+
+    #[test]
+    fn trust_in_a_folder_does_not_apply_to_a_later_one_with_its_inode_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let trust = TrustStore::new(SignedStore::new(dir.path().join("state")));
+        let stored = |birth_ns| {
+            let mut trusted = trusted(dir.path(), "one");
+            trusted.project.birth_ns = birth_ns;
+            trust.add(trusted.clone()).unwrap();
+            trusted.project
+        };
+        let find = |project: &Identity, birth_ns| {
+            trust.find(&Identity { birth_ns, ..project.clone() }).unwrap().is_some()
+        };
+        let project = stored(Some(5));
+        assert!(find(&project, Some(5)) && !find(&project, Some(6)) && !find(&project, None));
+        // Stored by an earlier version, one millisecond after 1970 began.
+        let project = stored(None);
+        assert!(find(&project, Some(1_000_000)) && !find(&project, Some(2_000_000)));
     }
 
     #[test]

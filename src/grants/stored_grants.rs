@@ -121,7 +121,10 @@ impl StoredGrant {
     pub(super) fn counts_in(&self, project: Option<&Identity>) -> bool {
         match self.grant.scope {
             Scope::Global => true,
-            Scope::Project => self.project.is_some() && self.project.as_ref() == project,
+            Scope::Project => {
+                let projects = self.project.as_ref().zip(project);
+                projects.is_some_and(|(given, here)| given.is_still(here, self.granted_ms))
+            }
             Scope::Once | Scope::Session => false,
         }
     }

@@ -94,6 +94,26 @@ fn grant_applies_in_its_scope_only() {
 }
 
 #[test]
+fn grant_of_a_folder_does_not_apply_to_a_later_one_with_its_inode_number() {
+    let place = GrantFolders::new();
+    keep(&place.process("a"), grant("x", Scope::Project), at(T0, 0)).unwrap();
+    let here = Identity::of(&place.path("a")).unwrap();
+    let process = |birth_ns: Option<u64>| {
+        let project = Identity { birth_ns, ..here.clone() };
+        Grants::new(place.store(), Some(project), settings())
+    };
+    assert_eq!(counts(&process(here.birth_ns), at(T0, 0)), ["x"]);
+    let later = here.birth_ns.map_or(Some(1), |birth| Some(birth + 1));
+    if here.birth_ns.is_some() {
+        assert_eq!(counts(&process(later), at(T0, 0)), [""; 0]);
+    }
+    // A grant of an earlier version, without the creation time of the folder.
+    keep(&process(None), grant("old", Scope::Project), at(T0, 0)).unwrap();
+    assert_eq!(counts(&process(Some(T0 * 1_000_000)), at(T0, 0)), ["old"]);
+    assert_eq!(counts(&process(Some((T0 + 1) * 1_000_000)), at(T0, 0)), [""; 0]);
+}
+
+#[test]
 fn repeated_grant_restarts_its_lifetime() {
     let place = GrantFolders::new();
     let a = place.process("a");

@@ -148,3 +148,44 @@ fn repository_of_another_user_above_is_not_the_project() {
     assert_eq!(root_of(&cwd), shared);
     assert_eq!(root_of(&shared), shared);
 }
+
+#[test]
+fn stored_identity_belongs_to_one_folder_only() {
+    const STORED_MS: u64 = 1_000_000;
+    let identity = |inode: u64, birth_ns: Option<u64>| Identity {
+        path: "/p".to_owned(),
+        device: 1,
+        inode,
+        birth_ns,
+    };
+    let before = Some(STORED_MS * 1_000_000 - 1);
+    let after = Some((STORED_MS + 1) * 1_000_000);
+    for (stored, present, expected) in [
+        (identity(2, before), identity(2, before), true),
+        (identity(2, before), identity(3, before), false),
+        // The inode number was used again.
+        (identity(2, before), identity(2, after), false),
+        (identity(2, before), identity(2, None), false),
+        // Stored by an earlier version.
+        (identity(2, None), identity(2, before), true),
+        (identity(2, None), identity(2, after), false),
+        (identity(2, None), identity(3, before), false),
+        // A file system without creation times.
+        (identity(2, None), identity(2, None), true),
+    ] {
+        assert_eq!(stored.is_still(&present, STORED_MS), expected, "{stored:?} {present:?}");
+    }
+    let elsewhere = Identity { path: "/q".to_owned(), ..identity(2, before) };
+    assert!(!identity(2, before).is_still(&elsewhere, STORED_MS));
+    // The creation time is that of the file system.
+    let place = ProjectFolders::new();
+    let folder = Identity::of(&place.path("")).unwrap();
+    let created = fs::metadata(place.path("")).unwrap().created().ok();
+    let age = created.map(|created| created.duration_since(UNIX_EPOCH).unwrap().as_nanos());
+    assert_eq!(folder.birth_ns.map(u128::from), age);
+    let old = r#"{"path":"/p","device":1,"inode":2}"#;
+    assert_eq!(serde_json::from_str::<Identity>(old).unwrap(), identity(2, None));
+    assert_eq!(serde_json::to_string(&identity(2, None)).unwrap(), old);
+    let text = serde_json::to_string(&identity(2, Some(3))).unwrap();
+    assert_eq!(text, r#"{"path":"/p","device":1,"inode":2,"birthNs":3}"#);
+}
