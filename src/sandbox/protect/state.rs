@@ -339,7 +339,9 @@ impl FileStateReader {
         stat: Stat,
     ) -> Option<Arc<[u8]>> {
         let bytes_max = packed_refs::BYTES_MAX;
-        if let Some(known) = self.cached(stat) {
+        if !self.reads_again
+            && let Some(known) = self.cached(stat)
+        {
             return Some(known);
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

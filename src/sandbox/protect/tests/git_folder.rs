@@ -290,6 +290,27 @@ fn packed_references_that_replace_objects_are_taken_out() {
 }
 
 #[test]
+fn packed_references_that_replace_objects_through_a_mapping_are_taken_out() {
+    let packed = "# pack-refs with: peeled fully-peeled sorted \n11 refs/heads/main\n\
+                  22 refs/tags/v1.0.0\n";
+    let changed = packed.replace("refs/tags/v1.0.0", "refs/replace/333");
+    assert_eq!(packed.len(), changed.len());
+    let world = ProtectedWorkspace::with(|root| write(root, ".git/packed-refs", packed));
+    // Only bytes that are older than the clock's resolution are stored.
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(world.after(|_| {}), []);
+    let times = fs::metadata(world.root.join(".git/packed-refs")).unwrap();
+    let findings = world.after(|root| {
+        write(root, ".git/packed-refs", &changed);
+        // As if the kernel had not updated the times.
+        let path = root.join(".git/packed-refs");
+        world.protection.lock().reader.pretend_unchanged(&path, &times);
+    });
+    assert!(matches!(findings[0].action, ProtectAction::Cleaned(_)), "{findings:?}");
+    assert!(!world.read(".git/packed-refs").contains("replace"));
+}
+
+#[test]
 fn hard_links_of_protected_files_are_separated() {
     let links = |world: &ProtectedWorkspace, path: &str| {
         fs::metadata(world.root.join(path)).unwrap().nlink()
