@@ -110,6 +110,38 @@ impl GitIgnoreRules {
     }
 }
 
+/// Ignore rules of git by the texts of `.gitignore` files, as they were at an earlier time. Paths are
+/// relative to one root.
+#[derive(Debug, Default)]
+pub struct IgnoreTexts {
+    folders: HashMap<PathBuf, Gitignore>,
+}
+
+impl IgnoreTexts {
+    /// Rules of `.gitignore` files, each with the path of its folder. A text over the size limit of an
+    /// ignore file has no effect.
+    pub fn new(texts: impl IntoIterator<Item = (PathBuf, Vec<u8>)>) -> IgnoreTexts {
+        let budget = PatternBudget::default();
+        let rules = texts.into_iter().filter(|(_, text)| text.len() as u64 <= FILE_BYTES_MAX);
+        let rules = rules.map(|(folder, text)| {
+            let rules = budget.text_rules(&Path::new("/").join(&folder), &text);
+            (folder, rules)
+        });
+        IgnoreTexts { folders: rules.collect() }
+    }
+
+    /// True if the file at `path`, or a folder above it, is ignored.
+    pub fn is_ignored(&self, path: &Path) -> bool {
+        let mut entries = path.ancestors().filter(|entry| !entry.as_os_str().is_empty());
+        entries.any(|entry| {
+            let absolute = Path::new("/").join(entry);
+            let rules = entry.ancestors().skip(1).filter_map(|folder| self.folders.get(folder));
+            let mut found = rules.map(|rules| rules.matched(&absolute, entry != path));
+            found.find(|found| !found.is_none()).is_some_and(|found| found.is_ignore())
+        })
+    }
+}
+
 /// Opens a regular file, or a link to one, for reading, without waiting. `None` for other kinds of
 /// files, and if it cannot be opened.
 pub fn open_regular(path: &Path) -> Option<File> {
@@ -328,8 +360,13 @@ impl PatternBudget {
     /// is too large. Lines beyond a limit of the walk, or after one that is not UTF-8, are left
     /// out.
     fn file_rules(&self, folder: &Path, file: &Path) -> Gitignore {
-        let Some(bytes) = read_bounded(file, FILE_BYTES_MAX) else { return Gitignore::empty() };
-        let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
+        let bytes = read_bounded(file, FILE_BYTES_MAX);
+        bytes.map_or_else(Gitignore::empty, |bytes| self.text_rules(folder, &bytes))
+    }
+
+    /// The rules of the text of an ignore file, like [`PatternBudget::file_rules`].
+    fn text_rules(&self, folder: &Path, bytes: &[u8]) -> Gitignore {
+        let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
         let mut builder = GitignoreBuilder::new(folder);
         for line in bytes.split(|byte| *byte == b'\n') {
             // As in other programs, the lines before the first one that is not UTF-8 apply.

@@ -7,6 +7,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use posse_base::ignore_files::IgnoreTexts;
+
 use crate::entry::Kind;
 use crate::git::TreeChange;
 use crate::record::{Checkpoint, LeftOut, Trigger};
@@ -113,6 +115,7 @@ const PROTECTED: &str =
     "it is protected: it can start programs or instruct agents; change it by hand";
 const UNSAVED: &str = "its present content is not stored, because it is too large or may be a secret, so it would be lost";
 const USERS: &str = "you changed it since";
+const IGNORED: &str = "it may be older than the checkpoint, whose ignore files name it; remove it by hand if it is new";
 const LEFT_OUT: &str = "it may be older than the checkpoint, which does not contain it: it could not be \
     read, was too large or was taken for a secret; remove it by hand if it is new";
 
@@ -126,6 +129,21 @@ pub(crate) fn without_left_out(
         .into_iter()
         .partition(|file| file.kind == ChangeKind::Removed && left_out.may_contain(&file.path));
     let kept = kept.iter().map(|file| (file.name(), LEFT_OUT.to_owned()));
+    (files, kept.collect())
+}
+
+/// Takes those files out of `files` that a restore would remove although the ignore files of the
+/// checkpoint, `rules` for each root, name them: they may have existed when it was made. Returns the
+/// rest, and their names with the reason.
+pub(crate) fn without_ignored(
+    files: Vec<ChangedFile>,
+    rules: &[IgnoreTexts],
+) -> (Vec<ChangedFile>, Vec<(String, String)>) {
+    let (kept, files): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| {
+        let rules = rules.get(file.root).filter(|_| file.kind == ChangeKind::Removed);
+        rules.is_some_and(|rules| rules.is_ignored(file.relative()))
+    });
+    let kept = kept.iter().map(|file| (file.name(), IGNORED.to_owned()));
     (files, kept.collect())
 }
 

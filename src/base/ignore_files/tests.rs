@@ -191,3 +191,36 @@ fn many_large_ignore_files_end_at_the_budget() {
     let found = files(folder.path(), IgnoreScope::Workspace);
     assert!(!found.contains(&"a.log".to_owned()) && found.contains(&"d19/f".to_owned()));
 }
+
+#[test]
+fn texts_have_the_rules_of_their_files() {
+    let texts = [
+        ("", "/data/\n*.db\n!keep.db\n\nsub/deep\n"),
+        ("sub", "\u{feff}!b.db\r\nx/\n# y\n"),
+        ("sub/x", "!*\n"),
+    ];
+    let rules = |texts: &[(&str, &str)]| {
+        IgnoreTexts::new(texts.iter().map(|(folder, text)| (folder.into(), (*text).into())))
+    };
+    let ignoring = rules(&texts);
+    for (path, expected) in [
+        ("data/a", true),
+        ("data", false),
+        ("sub/data/a", false),
+        ("a.db", true),
+        ("keep.db", false),
+        ("sub/a.db", true),
+        ("sub/b.db", false),
+        ("sub/c/b.db", false),
+        ("sub/deep/a", true),
+        // What is below an ignored folder is ignored.
+        ("sub/x/a", true),
+        ("sub/y", false),
+        ("other/x/a", false),
+    ] {
+        assert_eq!(ignoring.is_ignored(Path::new(path)), expected, "{path}");
+    }
+    assert!(!rules(&[]).is_ignored(Path::new("data/a")));
+    let large = "a\n".repeat(1 << 20);
+    assert!(!rules(&[("", &large)]).is_ignored(Path::new("a")));
+}

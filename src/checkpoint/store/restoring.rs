@@ -5,12 +5,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use posse_actors::ports::Operation;
+use posse_base::ignore_files::IgnoreTexts;
 use posse_base::protected::{fold, is_protected_in, names_in};
 use posse_tools::workspace::{FOLDER, RepositoryParts, open_beneath};
 
 use crate::cache::Snapshot;
 use crate::entry::Kind;
-use crate::plan::{ChangedFile, RestoreChoice, RestorePlan, choose, without_left_out};
+use crate::plan::{
+    ChangedFile, RestoreChoice, RestorePlan, changed_files, choose, without_ignored,
+    without_left_out,
+};
 use crate::record::{Checkpoint, LeftOut, StoredState, Trigger};
 use crate::repositories::restore_objects;
 use crate::store::{Files, LastState, NewCheckpoint, Store, StoreError, ids, state_of};
@@ -140,6 +144,8 @@ impl Store {
         });
         let now = state_of(snapshot);
         let users = self.changed_by_user(&now)?;
+        let rules = self.ignored_then(&files, &checkpoint)?;
+        let (files, ignored) = without_ignored(files, &rules);
         let (files, left_out) = without_left_out(files, &checkpoint.left_out);
         let (state, files): (Vec<_>, Vec<_>) =
             files.into_iter().partition(|file| is_git_state(&file.path));
@@ -153,7 +159,32 @@ impl Store {
         let repositories: BTreeSet<String> = state.iter().map(repository_of).collect();
         kept.extend(repositories.into_iter().map(|name| (name, GIT_STATE_STAYS.to_owned())));
         kept.extend(left_out);
+        kept.extend(ignored);
         Ok((RestorePlan { checkpoint, files, kept }, left_out_now))
+    }
+
+    /// Rules of the ignore files of the checkpoint, for each root. None unless an ignore file is in
+    /// `files`, the differences from the present state: otherwise both states leave the same files out.
+    fn ignored_then(
+        &self,
+        files: &[ChangedFile],
+        checkpoint: &Checkpoint,
+    ) -> Result<Vec<IgnoreTexts>, StoreError> {
+        let is_ignore_file = |file: &ChangedFile| file.relative().ends_with(".gitignore");
+        if !files.iter().any(is_ignore_file) {
+            return Ok(Vec::new());
+        }
+        let mut stored = changed_files(self.git.diff("", &checkpoint.state.tree)?, &self.keys);
+        stored.retain(is_ignore_file);
+        let objects: Vec<&str> =
+            stored.iter().filter_map(|file| file.after.as_ref().map(|(_, id)| &**id)).collect();
+        let mut texts: Vec<Vec<(PathBuf, Vec<u8>)>> = vec![Vec::new(); self.keys.len()];
+        self.git.contents::<StoreError>(&objects, |at, content| {
+            let folder = stored[at].relative().parent().unwrap_or(Path::new(""));
+            texts[stored[at].root].push((folder.to_owned(), content));
+            Ok(())
+        })?;
+        Ok(texts.into_iter().map(IgnoreTexts::new).collect())
     }
 
     /// Files that differ from the state after the last effect of posse. Empty if that state is not

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{Modified, Removed, World, names};
+use super::{Created, Modified, Removed, World, names};
 use crate::plan::RestoreChoice;
 
 #[test]
@@ -70,4 +70,37 @@ fn restore_that_is_taken_back_removes_nothing_that_its_checkpoint_left_out() {
     let restored = world.restore(undo.id, RestoreChoice::All);
     assert_eq!(names(&restored.files), [("a".to_owned(), Modified)]);
     assert_eq!(world.text("large").as_deref(), Some("small by now"));
+}
+
+#[test]
+fn restore_removes_no_file_that_the_checkpoint_ignored() {
+    let world = World::new();
+    world.put(".gitignore", "data/\n*.db\n");
+    world.put("sub/.gitignore", "!b.db\n");
+    world.put("data/precious", "p");
+    world.put("x.db", "x");
+    world.put("sub/b.db", "stored");
+    let one = world.take();
+    assert_eq!(one.files, 3);
+    world.put(".gitignore", "");
+    fs::remove_dir_all(world.at("sub")).unwrap();
+    world.put("sub/b.db", "changed");
+    world.put("sub/c.db", "created, or not");
+    world.put("new/file", "n");
+    world.store.finish(one.id).unwrap();
+    let restored = world.restore(one.id, RestoreChoice::All);
+    let expected = [
+        (".gitignore", Modified),
+        ("new/file", Removed),
+        ("sub/.gitignore", Created),
+        ("sub/b.db", Modified),
+    ];
+    assert_eq!(names(&restored.files), expected.map(|(name, kind)| (name.to_owned(), kind)));
+    let kept: Vec<&str> = restored.kept.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(kept, ["data/precious", "sub/c.db", "x.db"]);
+    assert!(restored.kept[0].1.contains("ignore files name it"), "{:?}", restored.kept);
+    assert_eq!(world.text("data/precious").as_deref(), Some("p"));
+    // With the same rules nothing else is compared.
+    let restored = world.restore(one.id, RestoreChoice::All);
+    assert_eq!((restored.files, restored.kept), (Vec::new(), Vec::new()));
 }
