@@ -23,7 +23,7 @@ pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
         NAME,
         "Replaces oldString by newString in a file. oldString must be exactly the text of the \
          file, with its indentation and without line numbers, and occur once unless replaceAll \
-         is true; include some lines around it if needed. CRLF files are matched with LF.",
+         is true. CRLF files are matched with LF.",
         ToolAnnotations::new(Access::Write).in_rules("Edit").opening_file(),
         &json!({
             "path": { "type": "string" },

@@ -277,10 +277,14 @@ pub fn spec(
     properties: &Value,
     required: &[&str],
 ) -> ToolSpec {
+    let mut parameters = json!({ "type": "object", "properties": properties });
+    if !required.is_empty() {
+        parameters["required"] = json!(required);
+    }
     ToolSpec {
         name: name.to_owned(),
         description: description.to_owned(),
-        parameters: json!({ "type": "object", "properties": properties, "required": required }),
+        parameters,
         side_effect: annotations.access.side_effect(),
         source: "builtin".to_owned(),
         annotations,

@@ -22,8 +22,8 @@ pub const NAME: &str = "present_plan";
 pub(crate) fn tool() -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
-        "Shows the user your plan for acceptance. In permission mode plan, where nothing can be \
-         changed, it begins the work: call it when the plan is complete.",
+        "Shows the user your plan for acceptance. In permission mode plan nothing can be changed \
+         before: call it when the plan is complete.",
         ToolAnnotations::new(Access::Session),
         &json!({
             "plan": {

@@ -40,7 +40,7 @@ pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
         "Reads a text file of any size, or shows a PNG, JPEG, GIF or WebP image. Lines come as \
-         `number<TAB>text`; the end says how many there are and where to go on. \
+         `number<TAB>text`; the end says where to go on. \
          `output:<callId>` reads a long output that was cut or is not shown any more.",
         ToolAnnotations::new(Access::Read).in_rules("Read").opening_file(),
         &json!({

@@ -27,7 +27,7 @@ pub(crate) fn tool() -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
         "Replaces your task list, which the user sees. For work of three or more steps: keep one \
-         task in_progress, mark each completed as soon as it is done.",
+         task in_progress, mark each completed when it is done.",
         ToolAnnotations::new(Access::Session),
         &json!({
             "todos": {

@@ -17,12 +17,12 @@ pub const NAME: &str = "write_file";
 pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
-        "Creates or replaces a whole file; parent folders are made. Replacing keeps permissions \
-         and CRLF line endings. To change a part of a file use edit_file.",
+        "Creates or replaces a whole file, and creates its parent folders. Replacing keeps permissions \
+         and CRLF line endings. edit_file changes a part of a file.",
         ToolAnnotations::new(Access::Write).in_rules("Write").opening_file(),
         &json!({
-            "path": { "type": "string", "description": "Relative to the working directory" },
-            "content": { "type": "string", "description": "All of the new content" },
+            "path": { "type": "string" },
+            "content": { "type": "string" },
         }),
         &["path", "content"],
     );

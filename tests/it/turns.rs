@@ -318,7 +318,7 @@ fn first_request_is_small() {
     let machine = Machine::with(&server);
     machine.posse(&["run", "say hello"]).assert_code(0);
     let bytes = server.first_request_bytes();
-    assert!(bytes <= 9 * 1024, "the first request has {bytes} bytes");
+    assert!(bytes <= 9_000, "the first request has {bytes} bytes");
     let requests = server.requests();
     let tools = requests[0]["tools"].as_array().unwrap();
     let mut names: Vec<_> =

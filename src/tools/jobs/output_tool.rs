@@ -54,7 +54,7 @@ pub(crate) fn tools(env: &Arc<ToolEnvironment>) -> Vec<Arc<dyn Tool>> {
         STOP,
         "Ends a background command of bash with everything that it has started.",
         of_bash,
-        &json!({"id": {"type": "string", "description": "the id that bash gave"}}),
+        &json!({"id": {"type": "string"}}),
         &["id"],
     );
     stop.side_effect = SideEffect::Process;
