@@ -127,6 +127,8 @@ struct GuardState {
     undisturbed: Option<Arc<Baseline>>,
     /// True if several commands ran at the same time since the baseline.
     were_several: bool,
+    /// True if commands of other sessions ran beside those that run now.
+    others_ran: bool,
     /// Protection method of a command that was given up without a check. `None` if no check is
     /// owed.
     owed: Option<ProtectionMethod>,
@@ -316,6 +318,7 @@ impl Protection {
         };
         inner.running += 1;
         inner.were_several |= inner.running > 1;
+        inner.others_ran |= others_since.is_some();
         let complete = complete && baseline.holds_git;
         inner.is_complete = complete;
         self.is_complete.store(complete, Ordering::Relaxed);
@@ -402,6 +405,7 @@ impl Protection {
             inner.baseline = None;
             inner.lifted = Lifted::default();
             inner.were_several = false;
+            inner.others_ran = false;
         }
         inner.unmark_running();
     }

@@ -45,6 +45,7 @@ impl GuardState {
         log: &Log,
     ) -> Vec<Finding> {
         let Some(baseline) = self.baseline.clone() else { return Vec::new() };
+        self.others_ran |= self.marks.as_ref().is_some_and(|marks| marks.others_since().is_some());
         let mut findings: Vec<Finding> = Vec::new();
         let mut bounds = bounds;
         let mut is_settled = false;
@@ -77,6 +78,7 @@ impl GuardState {
             self.owed = None;
             self.lifted = Lifted::default();
             self.were_several = false;
+            self.others_ran = false;
         }
         findings
     }
@@ -320,8 +322,8 @@ impl GuardState {
     }
 
     /// True if no command since `baseline` could write the file of `before` at `key`: each had it mounted
-    /// read-only. Of several commands, one may have moved a folder around it while another started,
-    /// which then had no mount there.
+    /// read-only. Of several commands, also of other sessions, one may have moved a folder around it
+    /// while another started, which then had no mount there.
     fn is_held(
         &self,
         key: &ProtectedPath,
@@ -330,7 +332,7 @@ impl GuardState {
     ) -> bool {
         before.is_mounted
             && held == ProtectionMethod::ByMounts
-            && !(self.were_several && self.may_have_moved(key, baseline.time))
+            && !((self.were_several || self.others_ran) && self.may_have_moved(key, baseline.time))
     }
 
     /// True if a folder between the root and `key` may have been renamed or replaced since `time`.

@@ -45,6 +45,33 @@ fn file_made_by_a_command_of_another_session_is_not_restored() {
 }
 
 #[test]
+fn folder_that_another_session_moves_is_not_held_by_mounts() {
+    for ends_before in [false, true] {
+        let (world, second) = two_sessions();
+        write(&world.root, "app/.envrc", "mine");
+        next_tick(world.root.parent().unwrap());
+        let mut ours = world.protection.survey();
+        ours.held = ProtectionMethod::ByMounts;
+        // It begins after our survey. Our mounts come when the folder is away.
+        let mut theirs = second.survey();
+        theirs.held = ProtectionMethod::ByMounts;
+        fs::rename(world.root.join("app"), world.root.join("aside")).unwrap();
+        write(&world.root, "aside/.envrc", "planted");
+        fs::rename(world.root.join("aside"), world.root.join("app")).unwrap();
+        let mut findings = Vec::new();
+        if ends_before {
+            findings.extend(second.check_after(theirs));
+            findings.extend(world.protection.check_after(ours));
+        } else {
+            findings.extend(world.protection.check_after(ours));
+            findings.extend(second.check_after(theirs));
+        }
+        assert_eq!(world.read("app/.envrc"), "mine", "{findings:?}");
+        assert!(!findings.is_empty());
+    }
+}
+
+#[test]
 fn repository_that_another_session_moves_back_stays_there() {
     let (world, second) = two_sessions();
     let theirs = second.survey();
