@@ -30,7 +30,8 @@ impl Store {
     ///
     /// Not covered are, besides files that a checkpoint leaves out and those that a restore may not
     /// write: roots, paths through links, missing paths, other file systems, and everything in a
-    /// repository or work tree that is not the one of the root.
+    /// repository or work tree that is not the one of the root. A path that ends with `/` must be a
+    /// folder and no link.
     pub fn coverage(
         &self,
         paths: &[String],
@@ -85,6 +86,7 @@ impl Store {
         let mut search =
             DeletedFileSearch { files: StampedFiles::new(), entries_left: ENTRIES_MAX };
         for path in paths {
+            let is_folder = path.ends_with('/');
             let path = Path::new(path);
             let roots = || self.workspace.roots();
             // The roots themselves, and folders above them.
@@ -94,7 +96,7 @@ impl Store {
             let (root, above) = roots().enumerate().find(|(_, root)| path.starts_with(root))?;
             let relative = path.strip_prefix(above).ok()?;
             let directory = self.workspace.root_directory(root)?;
-            search.path(root, directory, relative)?;
+            search.path(root, directory, (relative, is_folder))?;
         }
         Some(search.files)
     }
@@ -108,8 +110,13 @@ struct DeletedFileSearch {
 
 impl DeletedFileSearch {
     /// Adds the file `path`, or the files below the folder `path`, of the root `directory` with this
-    /// index. `None` if not all of them may be covered.
-    fn path(&mut self, root: usize, directory: &OwnedFd, path: &Path) -> Option<()> {
+    /// index. `None` if not all of them may be covered, or if it is no folder although it `is_folder`.
+    fn path(
+        &mut self,
+        root: usize,
+        directory: &OwnedFd,
+        (path, is_folder): (&Path, bool),
+    ) -> Option<()> {
         let device = fstat(directory).ok()?.st_dev;
         let mut above = PathBuf::new();
         for name in path.parent()?.components() {
@@ -121,6 +128,10 @@ impl DeletedFileSearch {
             if !is_plain || fstat(&folder).ok()?.st_dev != device {
                 return None;
             }
+        }
+        // A link that is followed leads to files elsewhere.
+        if is_folder {
+            open_beneath(directory, path, FOLDER).ok()?;
         }
         let mut open = vec![path.to_owned()];
         while let Some(path) = open.pop() {
@@ -223,7 +234,9 @@ mod tests {
         for at in 0..ENTRIES_MAX {
             world.put(&format!("many/{at}"), "");
         }
-        assert_eq!(world.covered("plain", None), CheckpointCoverage::Possible);
+        for path in ["plain", "plain/", "through"] {
+            assert_eq!(world.covered(path, None), CheckpointCoverage::Possible, "{path}");
+        }
         for path in [
             "",
             "missing",
@@ -248,6 +261,8 @@ mod tests {
             ".git/HEAD",
             ".git/config",
             "through/a",
+            "through/",
+            "plain/a/",
             "special",
             "special/pipe",
             "many",

@@ -17,7 +17,8 @@ const CHANGES_FOLDER: Names = Names("cd pushd popd");
 const CHANGES_MEANING: Names = Names("source . eval trap alias enable shopt");
 
 /// Absolute paths of the files and folders that `command` deletes, if it runs in `cwd` and the
-/// user's home folder is `home`. `None` if its words do not name all of them, or if it destroys in
+/// user's home folder is `home`. A path that ends with `/` is a folder: if it is a link, the files in
+/// the folder to which it leads are deleted. `None` if its words do not name all of them, or if it destroys in
 /// another way as well. If a part may run in one of several folders, its files in each of them are
 /// included.
 pub(crate) fn deletions(command: &str, cwd: &str, home: &str) -> Option<Vec<String>> {
@@ -82,8 +83,14 @@ fn operands(command: &SimpleCommand, folders: &[Folder]) -> Option<Vec<String>> 
         if has_parent(text) || text.starts_with('~') {
             return None;
         }
+        // Such a name deletes what a link leads to, and needs a folder.
+        let follows = text.ends_with('/') || text.ends_with("/.");
         for folder in folders {
-            paths.push(resolve(text, Some(folder.as_deref()?))?);
+            let mut path = resolve(text, Some(folder.as_deref()?))?;
+            if follows {
+                path.push('/');
+            }
+            paths.push(path);
         }
     }
     Some(paths)
@@ -101,7 +108,8 @@ mod tests {
     fn words_that_name_all_files_are_read() {
         for (command, expected) in [
             ("rm a", Some("/w/a")),
-            ("rm -rf -- a 'b c' /w/d/", Some("/w/a /w/b c /w/d")),
+            ("rm -rf -- a 'b c' /w/d/", Some("/w/a /w/b c /w/d/")),
+            ("rm -rf d// e/.", Some("/w/d/ /w/e/")),
             ("rm -- -x", Some("/w/-x")),
             ("rm -f a && make && unlink sub/b", Some("/w/a /w/sub/b")),
             ("rm a a; rm a", Some("/w/a")),
