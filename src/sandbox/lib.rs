@@ -30,6 +30,7 @@ pub mod private_git;
 mod probe;
 mod process_tree;
 mod protect;
+mod root_places;
 mod run;
 #[cfg(any(test, target_os = "macos"))]
 mod seatbelt;
@@ -86,6 +87,7 @@ pub struct Sandbox {
     shell: PathBuf,
     secrets: Vec<SecretString>,
     surroundings: Surroundings,
+    places: root_places::RootPlaces,
     probe: probe::Probe,
     temporary: temporary::Temporaries,
     family: process_tree::Family,
@@ -125,6 +127,7 @@ impl Sandbox {
             shell: shell(),
             secrets,
             surroundings: Surroundings::default(),
+            places: root_places::RootPlaces::default(),
             probe: probe::Probe::new(ProbeRequest::Exactly(Backend::Nothing)),
             temporary: temporary::Temporaries::default(),
             family: process_tree::Family::new(),
@@ -140,6 +143,7 @@ impl Sandbox {
     #[must_use]
     pub fn confined(mut self, wanted: ProbeRequest, surroundings: Surroundings) -> Sandbox {
         self.probe = probe::Probe::new(wanted);
+        self.places = root_places::RootPlaces::new(&surroundings);
         self.surroundings = surroundings;
         self
     }

@@ -11,10 +11,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{OFlag, open};
+use nix::fcntl::OFlag;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
-use nix::sys::stat::Mode;
 use nix::unistd::{getegid, geteuid};
 
 use crate::plan::{Overlay, Plan, Replacement};
@@ -187,7 +186,8 @@ pub(crate) fn arrange(plan: &Plan, mounted: &mut Mounted) -> Result<(), String> 
     fixed.extend(plan.read_only.iter().map(|path| (path.as_path(), true)));
     // Sorted, so a folder precedes its contents.
     for (path, is_read_only) in fixed {
-        let Some(tree) = existing(kernel::clone_tree(path)).context(path.display())? else {
+        let Some(tree) = existing(kernel::clone_resolved_tree(path)).context(path.display())?
+        else {
             continue;
         };
         if is_read_only {
@@ -234,7 +234,7 @@ impl WritableMounts {
         let mut trees = BTreeMap::new();
         for root in &plan.writable {
             let overlay = plan.overlays.iter().find(|overlay| overlay.root == *root);
-            let tree = overlay.map_or_else(|| kernel::clone_tree(root), overlay_mount);
+            let tree = overlay.map_or_else(|| kernel::clone_resolved_tree(root), overlay_mount);
             let tree = tree.context(root.display())?;
             trees.insert(root.clone(), Layer::Copy(tree, true));
         }
@@ -253,7 +253,7 @@ impl WritableMounts {
             if is_shown || !is_covered || trees.contains_key(&path) {
                 continue;
             }
-            let tree = existing(kernel::clone_tree(&path)).context(path.display())?;
+            let tree = existing(kernel::clone_resolved_tree(&path)).context(path.display())?;
             trees.extend(tree.map(|tree| (path, Layer::Copy(tree, false))));
         }
         let links = SYSTEM_LINKS.iter().filter_map(|link| {
@@ -288,8 +288,7 @@ impl WritableMounts {
 /// Returns the detached mount of an overlay. Its layers are given by descriptors, so nothing in
 /// their paths is taken for an option. Links at their paths are not followed.
 fn overlay_mount(overlay: &Overlay) -> io::Result<OwnedFd> {
-    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let open = |path: &Path| open(path, flags, Mode::empty());
+    let open = |path: &Path| kernel::open_resolved(path, OFlag::O_PATH | OFlag::O_DIRECTORY);
     let layers = [open(&overlay.root)?, open(&overlay.upper)?, open(&overlay.work)?];
     let [lower, upper, work] = &layers;
     kernel::overlay(lower.as_fd(), upper.as_fd(), work.as_fd())

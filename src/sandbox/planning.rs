@@ -121,7 +121,7 @@ impl ProfilePath {
 }
 
 /// Returns `path` with symbolic links resolved. `None` if it does not exist or is `/`.
-fn resolved(path: &Path) -> Option<PathBuf> {
+pub(crate) fn resolved(path: &Path) -> Option<PathBuf> {
     std::fs::canonicalize(path).ok().filter(|path| is_plain(path) && path.parent().is_some())
 }
 
@@ -134,8 +134,8 @@ impl Sandbox {
 
     /// Computes the plan of a command with this `confinement`. `directory` is its open working
     /// directory, `scratch` the temporary folder of its session. The guard adds protected files and secrets later. The plan confines
-    /// nothing if the profile is `off` or there is no sandbox. Fails if the profile is unknown or a
-    /// writable root cannot be resolved.
+    /// nothing if the profile is `off` or there is no sandbox. Fails if the profile is unknown, a
+    /// writable root cannot be resolved, or a root or writable folder leads elsewhere than before.
     pub(crate) fn plan(
         &self,
         confinement: &Confinement,
@@ -153,20 +153,22 @@ impl Sandbox {
         }
         let mut writable = Vec::new();
         if profile.writes == Writes::Roots {
-            writable.extend(confinement.writable_roots.iter().map(PathBuf::from));
+            for root in confinement.writable_roots.iter().map(PathBuf::from) {
+                let why = || not_prepared(format!("{} cannot be opened", root.display()));
+                writable.push(self.places.of(&root).map_err(not_prepared)?.ok_or_else(why)?);
+            }
             // A missing folder cannot be written to.
-            let also = &self.surroundings.also_writable;
-            writable.extend(also.iter().filter(|folder| folder.is_dir()).cloned());
+            for folder in self.surroundings.also_writable.iter().filter(|folder| folder.is_dir()) {
+                writable.extend(self.places.of(folder).map_err(not_prepared)?);
+            }
         }
-        let writable = writable.iter().map(|root| {
-            let why = || not_prepared(format!("{} cannot be opened", root.display()));
-            resolved(root).ok_or_else(why)
-        });
-        let mut writable: Vec<PathBuf> = writable.collect::<Result<_, _>>()?;
         let Surroundings { roots, own, .. } = &self.surroundings;
         let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
         let directory = std::fs::read_link(link).ok();
-        let mut visible: Vec<PathBuf> = roots.iter().filter_map(|path| resolved(path)).collect();
+        let mut visible = Vec::new();
+        for root in roots {
+            visible.extend(self.places.of(root).map_err(not_prepared)?);
+        }
         // A secret folder in a root stays hidden, also if the command is to run in it.
         let outside = directory.filter(|path| !visible.iter().any(|root| path.starts_with(root)));
         visible.extend(outside.and_then(|path| resolved(&path)));

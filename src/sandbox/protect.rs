@@ -102,6 +102,15 @@ pub struct Protection {
 /// Shared set of folders that contain temporary folders of commands. It may grow while a scan runs.
 type Temporary = Arc<Mutex<BTreeSet<PathBuf>>>;
 
+/// Commands that ran beside the one that is checked.
+#[derive(Debug, Clone, Copy, Default)]
+struct RanBeside {
+    /// True if there were other commands of this session.
+    own: bool,
+    /// True if there were commands of other sessions.
+    others: bool,
+}
+
 /// State of a [`Protection`], behind its lock.
 #[derive(Debug, Default)]
 struct GuardState {
@@ -125,10 +134,8 @@ struct GuardState {
     /// The last baseline that was made while no command of another session ran. `None` if there was
     /// none yet.
     undisturbed: Option<Arc<Baseline>>,
-    /// True if several commands ran at the same time since the baseline.
-    were_several: bool,
-    /// True if commands of other sessions ran beside those that run now.
-    others_ran: bool,
+    /// Commands that ran at the same time since the baseline.
+    beside: RanBeside,
     /// Protection method of a command that was given up without a check. `None` if no check is
     /// owed.
     owed: Option<ProtectionMethod>,
@@ -317,8 +324,8 @@ impl Protection {
             None => inner.new_baseline(items, complete, &log, others_since),
         };
         inner.running += 1;
-        inner.were_several |= inner.running > 1;
-        inner.others_ran |= others_since.is_some();
+        inner.beside.own |= inner.running > 1;
+        inner.beside.others |= others_since.is_some();
         let complete = complete && baseline.holds_git;
         inner.is_complete = complete;
         self.is_complete.store(complete, Ordering::Relaxed);
@@ -376,7 +383,7 @@ impl Protection {
         for finding in &mut findings {
             finding.whose = Whose::Earlier;
         }
-        let whose = if inner.were_several { Whose::AnyOfSeveral } else { Whose::This };
+        let whose = if inner.beside.own { Whose::AnyOfSeveral } else { Whose::This };
         inner.running = inner.running.saturating_sub(1);
         inner.baseline = Some(Arc::clone(&survey.baseline));
         let found = inner.handle_differences(survey.held, self.bounds, &log);
@@ -404,8 +411,7 @@ impl Protection {
         if inner.running == 0 {
             inner.baseline = None;
             inner.lifted = Lifted::default();
-            inner.were_several = false;
-            inner.others_ran = false;
+            inner.beside = RanBeside::default();
         }
         inner.unmark_running();
     }

@@ -21,7 +21,7 @@ use crate::protect::scan::ScanBounds;
 use crate::protect::sort::{ProtectedItem, Sort};
 use crate::protect::state::State;
 use crate::protect::tool_writes::Log;
-use crate::protect::{GuardState, ProtectedPath, ProtectionMethod};
+use crate::protect::{GuardState, ProtectedPath, ProtectionMethod, RanBeside};
 
 /// Maximum number of rounds of a check. A round follows if the previous one changed something,
 /// because processes may still be running. The first one is repeated with enlarged scan limits if
@@ -45,7 +45,8 @@ impl GuardState {
         log: &Log,
     ) -> Vec<Finding> {
         let Some(baseline) = self.baseline.clone() else { return Vec::new() };
-        self.others_ran |= self.marks.as_ref().is_some_and(|marks| marks.others_since().is_some());
+        self.beside.others |=
+            self.marks.as_ref().is_some_and(|marks| marks.others_since().is_some());
         let mut findings: Vec<Finding> = Vec::new();
         let mut bounds = bounds;
         let mut is_settled = false;
@@ -77,8 +78,7 @@ impl GuardState {
             self.baseline = None;
             self.owed = None;
             self.lifted = Lifted::default();
-            self.were_several = false;
-            self.others_ran = false;
+            self.beside = RanBeside::default();
         }
         findings
     }
@@ -332,7 +332,7 @@ impl GuardState {
     ) -> bool {
         before.is_mounted
             && held == ProtectionMethod::ByMounts
-            && !((self.were_several || self.others_ran) && self.may_have_moved(key, baseline.time))
+            && !((self.beside.own || self.beside.others) && self.may_have_moved(key, baseline.time))
     }
 
     /// True if a folder between the root and `key` may have been renamed or replaced since `time`.
