@@ -76,6 +76,7 @@ impl Store {
             let entry = snapshot.entry(file.root, &file.path);
             entry.is_some_and(|entry| entry.stamp == **stamp)
                 && !is_git_state(&file.path)
+                && !may_be_part_of_repository(file.relative())
                 && !self.is_protected(file, &written[file.root])
         })
     }
@@ -166,6 +167,14 @@ impl DeletedFileSearch {
     }
 }
 
+/// True if a file at this path may be a part of a repository, of which another part was moved away
+/// before: a restore does not write parts that would complete one.
+fn may_be_part_of_repository(path: &Path) -> bool {
+    const PARTS: [&str; 3] = ["HEAD", "objects", "refs"];
+    path.components()
+        .any(|part| PARTS.iter().any(|name| part.as_os_str().eq_ignore_ascii_case(name)))
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -228,6 +237,10 @@ mod tests {
         world.put("outer/nested/a", "a");
         world.git("outer/nested", &["init", "-q"]);
         world.git(".", &["init", "-q", "--bare", "bare"]);
+        world.git(".", &["init", "-q", "--bare", "parts"]);
+        fs::rename(world.at("parts/HEAD"), world.at("h")).unwrap();
+        world.put("parts/objects/12/34", "object");
+        world.put("parts/refs/heads/main", "12");
         symlink("plain", world.at("through")).unwrap();
         fs::create_dir(world.at("special")).unwrap();
         nix::unistd::mkfifo(&world.at("special/pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -257,6 +270,8 @@ mod tests {
             "tree",
             "bare",
             "bare/HEAD",
+            "parts/objects",
+            "parts/refs",
             ".git",
             ".git/HEAD",
             ".git/config",

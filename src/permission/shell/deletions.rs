@@ -15,6 +15,10 @@ const CHANGES_FOLDER: Names = Names("cd pushd popd");
 /// Builtins that can change the folder of later commands, or what their words mean, in ways that the
 /// words do not tell.
 const CHANGES_MEANING: Names = Names("source . eval trap alias enable shopt");
+/// Builtins that can set `CDPATH`, in which `cd` searches, under a name that only the run shows.
+const SETS_VARIABLES: Names = Names(
+    "declare typeset local export readonly read mapfile readarray getopts set unset let printf",
+);
 
 /// Absolute paths of the files and folders that `command` deletes, if it runs in `cwd` and the
 /// user's home folder is `home`. A path that ends with `/` is a folder: if it is a link, the files in
@@ -64,7 +68,9 @@ pub(crate) fn deletions(command: &str, cwd: &str, home: &str) -> Option<Vec<Stri
         folders.step(event, &outline, |target, _| has_parent(target));
     }
     // Others run in nested scripts, behind another program, or through a function.
-    let are_all = deleting == program_count(&findings, DELETES)
+    let may_search = changing > 0 && program_count(&findings, SETS_VARIABLES) > 0;
+    let are_all = !may_search
+        && deleting == program_count(&findings, DELETES)
         && changing == program_count(&findings, CHANGES_FOLDER);
     are_all.then_some(paths)
 }
@@ -123,6 +129,7 @@ mod tests {
             ("/bin/rm a", Some("/w/a")),
             ("make", Some("")),
             ("rm -rf", Some("")),
+            ("export A=1; rm a", Some("/w/a")),
         ] {
             let found = deletions(command, "/w", "/home/u").map(|paths| paths.join(" "));
             assert_eq!(found.as_deref(), expected, "{command}");
@@ -156,6 +163,9 @@ mod tests {
             "rm a &",
             "cd \"$x\" && rm a",
             "cd ../x && rm a",
+            "printf -v \"CDP\"\"ATH\" ig; cd d1 && rm a",
+            "declare CDP\\ATH=ig; cd d1 && rm a",
+            "read CDP''ATH <<< ig; cd d1 && rm a",
             "cd - && rm a",
             "command cd sub && rm a",
             "eval 'cd sub' && rm a",
