@@ -89,6 +89,7 @@ pub(super) fn make(
         tree: &tree,
         base: &base,
         folders: BTreeSet::new(),
+        links_made: BTreeSet::new(),
         bytes: 0,
     };
     let mut based = Vec::new();
@@ -100,6 +101,10 @@ pub(super) fn make(
             });
         }
         based.extend(copying.copy(path, path.starts_with(prefix))?);
+    }
+    if copying.links_made.contains(prefix) || copying.is_behind_link(prefix) {
+        let error = io::Error::other("the working directory was replaced by a link");
+        return Err(failed("the worktree", &error));
     }
     git_folder(&tree.join(".git"), repository).map_err(|error| failed("its `.git`", &error))?;
     // The working directory must exist, even if it has no files.
@@ -114,6 +119,8 @@ struct Copying<'a> {
     base: &'a Path,
     /// Folders created so far.
     folders: BTreeSet<PathBuf>,
+    /// Links created so far, relative to the worktree. Nothing is written through them.
+    links_made: BTreeSet<PathBuf>,
     bytes: u64,
 }
 
@@ -126,6 +133,10 @@ impl Copying<'_> {
             return Ok(None);
         };
         let Some(copied) = self.source(path)? else { return Ok(None) };
+        // The working tree changes meanwhile: a folder was a link when that was copied.
+        if self.is_behind_link(path) {
+            return Ok(None);
+        }
         let wrong = |error: io::Error| failed(&printable(name), &error);
         let to = self.tree.join(path);
         self.folder_of(self.tree, &to).map_err(wrong)?;
@@ -138,6 +149,7 @@ impl Copying<'_> {
         match copied {
             CopySource::Link(target) => {
                 symlink(&target, &to).map_err(wrong)?;
+                self.links_made.insert(path.to_owned());
                 if compared {
                     fs::write(&kept, target.as_os_str().as_bytes()).map_err(wrong)?;
                 }
@@ -161,6 +173,11 @@ impl Copying<'_> {
         let there = fs::symlink_metadata(&to).map_err(wrong)?;
         based.seen = (there.ino(), there.size(), there.ctime(), there.ctime_nsec());
         Ok(compared.then_some(based))
+    }
+
+    /// True if a folder above `path` is a link in the worktree.
+    fn is_behind_link(&self, path: &Path) -> bool {
+        path.ancestors().skip(1).any(|above| self.links_made.contains(above))
     }
 
     /// Opens the file `path` in the user's working tree without following links. `None` if it is to
@@ -250,4 +267,46 @@ fn git_folder(git: &Path, repository: &Repository) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_written_through_a_copied_link() {
+        let base = tempfile::tempdir().unwrap();
+        let at = |name: &str| base.path().join(name);
+        for folder in ["w/p/a", "outside", "tree", "base"] {
+            fs::create_dir_all(at(folder)).unwrap();
+        }
+        fs::write(at("w/p/a/evil"), "evil").unwrap();
+        fs::create_dir(at("w/q")).unwrap();
+        symlink(at("outside"), at("w/q/a")).unwrap();
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let (tree, base) = (at("tree"), at("base"));
+        let mut copying = Copying {
+            top: open(&at("w"), flags, Mode::empty()).unwrap(),
+            links: SecretLinks::new(vec![at("w")], SecretFiles::default()),
+            tree: &tree,
+            base: &base,
+            folders: BTreeSet::new(),
+            links_made: BTreeSet::new(),
+            bytes: 0,
+        };
+        // A running command swaps the folders between the copies.
+        let swap = || {
+            fs::rename(at("w/p"), at("w/x")).unwrap();
+            fs::rename(at("w/q"), at("w/p")).unwrap();
+            fs::rename(at("w/x"), at("w/q")).unwrap();
+        };
+        swap();
+        assert!(copying.copy(Path::new("p/a"), false).unwrap().is_none());
+        swap();
+        for compared in [false, true] {
+            assert!(copying.copy(Path::new("p/a/evil"), compared).unwrap().is_none());
+        }
+        assert!(tree.join("p/a").is_symlink());
+        assert_eq!(fs::read_dir(at("outside")).unwrap().count(), 0);
+    }
 }
