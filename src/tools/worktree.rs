@@ -89,6 +89,10 @@ pub enum Unavailable {
     /// read.
     #[error("its worktree is not there any more")]
     Gone,
+    /// A command of the subagent has put a link in place of its working directory or of a folder above
+    /// it.
+    #[error("a link took the place of its working directory, so it would work elsewhere")]
+    Replaced,
     /// Another agent requested the worktree. The text names that agent: its invocation id, or `the
     /// main agent`.
     #[error("{0} has asked for it, and can take it over")]
@@ -206,6 +210,9 @@ impl Worktrees {
         self.settle(id, merged_state::is_here).ok();
         if !place.cwd.is_dir() || !folder.join(snapshot::BASE_LIST).is_file() {
             return Err(Unavailable::Gone);
+        }
+        if !OpenWorktree::open(&folder, &kept.prefix)?.has_working_directory() {
+            return Err(Unavailable::Replaced);
         }
         self.live_worktrees().insert(id.to_owned());
         Ok(place)

@@ -92,6 +92,10 @@ impl WorkspaceServices {
         let workspace = workspace.with_secret_files(self.sandbox.secret_files());
         let copy = workspace.cwd().to_owned();
         let tree = place.tree.canonicalize().map_err(|error| error.to_string())?;
+        // A command may have put a link there.
+        if !copy.starts_with(&tree) {
+            return Err("its working directory leads out of its worktree".to_owned());
+        }
         let env = ToolEnvironment {
             workspace,
             readable_secrets: Vec::new(),

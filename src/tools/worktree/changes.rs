@@ -22,7 +22,7 @@ use posse_base::ignore_files::{self, IgnoreScope};
 
 use crate::change::FILE_BYTES_MAX;
 use crate::listing::Stop;
-use crate::workspace::{FileKind, FileStatus, open_beneath};
+use crate::workspace::{FOLDER, FileKind, FileStatus, open_beneath};
 use crate::worktree::snapshot::{BASE, BASE_LIST, Based, change_stamp};
 use crate::worktree::{TREE, Unavailable, failed, load};
 
@@ -128,6 +128,11 @@ impl OpenWorktree {
         })
     }
 
+    /// True if the working directory is a folder of the worktree, without a link on the way.
+    pub(super) fn has_working_directory(&self) -> bool {
+        open_beneath(&self.work, &self.prefix, FOLDER).is_ok()
+    }
+
     /// Finds all changes below the working directory. Fails at the time limit, with too many new
     /// files, or if a file that may have changed is larger than 64 MiB.
     pub(crate) fn all_changes(&self) -> Result<WorktreeChanges, Unavailable> {
@@ -138,6 +143,10 @@ impl OpenWorktree {
                 return Err(comparing_timed_out());
             }
             changed.extend(self.compared(path, based)?);
+        }
+        // Other files may be elsewhere.
+        if !self.has_working_directory() {
+            return Ok(WorktreeChanges { changed, left_out: LeftOut::default() });
         }
         self.find_new(&mut changed, &stop)?;
         changed.sort_by(|a, b| a.path.cmp(&b.path));

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::listing::Stop;
 use crate::workspace::links::{Linked, SecretLinks};
-use crate::workspace::{FileKind, FileStatus};
+use crate::workspace::{FileKind, FileStatus, open_beneath};
 use crate::worktree::changes::{entry_at, open_in};
 use crate::worktree::git::Repository;
 use crate::worktree::{TREE, Unavailable, failed, make_folder, store};
@@ -34,6 +34,9 @@ const BYTES_MAX: u64 = 2 << 30;
 
 /// Maximum size of the file `info/exclude` that is copied, in bytes. A larger file is left out.
 const EXCLUDE_BYTES_MAX: u64 = 1 << 20;
+
+/// Maximum size of a file of the index of git that is copied, in bytes. A larger one is left out.
+const INDEX_BYTES_MAX: u64 = 1 << 30;
 
 /// Name of the file with the base state: a list of [`Based`] as JSON.
 pub(super) const BASE_LIST: &str = "base.json";
@@ -253,20 +256,42 @@ fn git_folder(git: &Path, repository: &Repository) -> io::Result<()> {
     fs::write(git.join("commondir"), common)?;
     // Ignore rules of the user for this repository.
     let exclude = Path::new("info/exclude");
-    let told = fs::symlink_metadata(repository.common.join(exclude));
-    if told.is_ok_and(|told| told.is_file() && told.len() <= EXCLUDE_BYTES_MAX) {
+    if let Some((mut rules, _)) = plain_file(&repository.common, exclude, EXCLUDE_BYTES_MAX)? {
         make_folder(&git.join("info"))?;
-        fs::copy(repository.common.join(exclude), git.join(exclude))?;
+        io::copy(&mut rules, &mut create(&git.join(exclude))?)?;
     }
     for entry in fs::read_dir(&repository.git_dir)?.flatten() {
         let name = entry.file_name();
         // An index can be split into two files.
         let is_index = name == "index" || name.as_bytes().starts_with(b"sharedindex.");
-        if is_index && entry.file_type().is_ok_and(|kind| kind.is_file()) {
-            fs::copy(entry.path(), git.join(&name))?;
+        if is_index
+            && let Some((mut index, permissions)) =
+                plain_file(&repository.git_dir, Path::new(&name), INDEX_BYTES_MAX)?
+        {
+            let mut made = create(&git.join(&name))?;
+            io::copy(&mut index, &mut made)?;
+            made.set_permissions(permissions)?;
         }
     }
     Ok(())
+}
+
+/// Opens the file `path` of the git folder `folder`, and returns its permissions. `None` if it is
+/// missing, no regular file, larger than `bytes_max`, known under another name, or behind a link: a
+/// running command may put one there.
+fn plain_file(
+    folder: &Path,
+    path: &Path,
+    bytes_max: u64,
+) -> io::Result<Option<(io::Take<File>, Permissions)>> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+    let folder = open(folder, flags, Mode::empty())?;
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_NOFOLLOW;
+    let Ok(file) = open_beneath(&folder, path, flags) else { return Ok(None) };
+    let file = File::from(file);
+    let found = file.metadata()?;
+    let is_plain = found.is_file() && found.len() <= bytes_max && found.nlink() == 1;
+    Ok(is_plain.then(|| (file.take(bytes_max), found.permissions())))
 }
 
 #[cfg(test)]
@@ -308,5 +333,36 @@ mod tests {
         }
         assert!(tree.join("p/a").is_symlink());
         assert_eq!(fs::read_dir(at("outside")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn files_of_git_are_not_copied_through_links() {
+        let base = tempfile::tempdir().unwrap();
+        let at = |name: &str| base.path().join(name);
+        fs::create_dir_all(at("git/info")).unwrap();
+        fs::write(at("secret"), "key").unwrap();
+        fs::write(at("git/index"), "index").unwrap();
+        fs::write(at("git/sharedindex.1"), "shared").unwrap();
+        symlink(at("secret"), at("git/sharedindex.2")).unwrap();
+        fs::hard_link(at("secret"), at("git/sharedindex.3")).unwrap();
+        nix::unistd::mkfifo(&at("git/sharedindex.4"), Mode::S_IRWXU).unwrap();
+        symlink(at("secret"), at("git/info/exclude")).unwrap();
+        let repository = Repository {
+            top: at("w"),
+            git_dir: at("git"),
+            common: at("git"),
+            head: "ref: refs/heads/main".to_owned(),
+        };
+        git_folder(&at("made"), &repository).unwrap();
+        let copied = |name: &str| fs::read_to_string(at("made").join(name)).ok();
+        assert_eq!(copied("index").as_deref(), Some("index"));
+        assert_eq!(copied("sharedindex.1").as_deref(), Some("shared"));
+        for name in ["sharedindex.2", "sharedindex.3", "sharedindex.4", "info/exclude"] {
+            assert_eq!(copied(name), None, "{name}");
+        }
+        fs::remove_file(at("git/info/exclude")).unwrap();
+        fs::write(at("git/info/exclude"), "*.log").unwrap();
+        git_folder(&at("again"), &repository).unwrap();
+        assert_eq!(fs::read_to_string(at("again/info/exclude")).unwrap(), "*.log");
     }
 }

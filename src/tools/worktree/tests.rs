@@ -307,3 +307,28 @@ fn merged_state_is_the_base_of_the_next_change() {
         assert_eq!(tree.before(&one).unwrap().unwrap(), b"ONE\ntwo\n");
     }
 }
+
+#[test]
+fn link_in_place_of_the_working_directory_is_not_followed() {
+    for replaced in ["sub", "sub/deep"] {
+        let world = WorktreeFixture::new();
+        for folder in ["w/sub/deep", "outside/deep"] {
+            fs::create_dir_all(world.path(folder)).unwrap();
+        }
+        world.put("w/sub/deep/f", "one\n");
+        world.put("outside/deep/private", "theirs\n");
+        let worktrees = world.make("i1", "sub/deep").unwrap();
+        let place = worktrees.reopen("i1").unwrap();
+        let (there, target) = match replaced {
+            "sub" => (place.tree.join("sub"), world.path("outside")),
+            _ => (place.cwd.clone(), world.path("outside/deep")),
+        };
+        fs::rename(&there, place.tree.join("aside")).unwrap();
+        symlink(target, &there).unwrap();
+        assert!(place.cwd.join("private").exists());
+        assert!(matches!(worktrees.reopen("i1"), Err(Unavailable::Replaced)), "{replaced}");
+        let changes = worktrees.close("i1").unwrap().unwrap();
+        let named: Vec<&str> = changes.files.iter().map(|file| &*file.path).collect();
+        assert!(!named.contains(&"private") && changes.left_out == 0, "{changes:?}");
+    }
+}
