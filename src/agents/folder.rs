@@ -1,15 +1,14 @@
 //! Reads folders of agent files, with size limits and without blocking. Files of a project must lie
 //! within the project after symbolic links are resolved.
 
-use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
+use std::fs::{self, File};
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use nix::errno::Errno;
-use nix::fcntl::{OFlag, open};
-use nix::sys::stat::Mode;
+use nix::fcntl::OFlag;
 use posse_base::failure::{ErrorCode, Exit, Failure, printable};
+use posse_base::resolved_path;
 use posse_base::secrets::files::SecretFiles;
 use posse_base::secrets::is_secret;
 
@@ -81,7 +80,9 @@ pub(super) fn read_file(
     if below.is_some_and(|below| is_secret(&below.to_string_lossy())) {
         return Err("it leads to a secret file".into());
     }
-    let file = open_resolved(&resolved).map_err(|error| error.to_string())?;
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let file = resolved_path::open(&resolved, flags).map_err(|error| error.to_string())?;
+    let file = File::from(file);
     let metadata = file.metadata().map_err(|error| error.to_string())?;
     if !metadata.is_file() {
         return Err("it is not a file".into());
@@ -98,49 +99,4 @@ pub(super) fn read_file(
     let read = file.take(limit as u64 + 1).read_to_end(&mut bytes);
     read.map_err(|error| error.to_string())?;
     Ok(bytes)
-}
-
-/// Opens the resolved `path` for reading, without blocking. Fails if a link is anywhere on the way: a
-/// running command may have put one there since the path was resolved.
-fn open_resolved(path: &Path) -> io::Result<File> {
-    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
-    #[cfg(target_os = "linux")]
-    {
-        use nix::fcntl::{AT_FDCWD, OpenHow, ResolveFlag, openat2};
-        let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
-        match openat2(AT_FDCWD, path, how) {
-            // An old kernel, or a filter that predates the call.
-            Err(Errno::ENOSYS | Errno::EPERM) => {}
-            opened => return Ok(opened?.into()),
-        }
-    }
-    let file = File::from(open(path, flags | OFlag::O_NOFOLLOW, Mode::empty())?);
-    let is_same =
-        |one: &Metadata, other: &Metadata| (one.dev(), one.ino()) == (other.dev(), other.ino());
-    let again = path.canonicalize()?;
-    if again == path && is_same(&file.metadata()?, &again.symlink_metadata()?) {
-        Ok(file)
-    } else {
-        Err(io::Error::other("a folder above it was replaced meanwhile"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn resolved_file_is_not_opened_through_a_link() {
-        let base = tempfile::tempdir().unwrap();
-        let at = |name: &str| base.path().canonicalize().unwrap().join(name);
-        fs::create_dir_all(at("x/deep")).unwrap();
-        fs::write(at("x/deep/AGENTS.md"), "words").unwrap();
-        let resolved = at("x/deep/AGENTS.md");
-        assert!(open_resolved(&resolved).is_ok());
-        // A running command replaces a folder above it.
-        fs::rename(at("x"), at("y")).unwrap();
-        std::os::unix::fs::symlink(at("y"), at("x")).unwrap();
-        assert!(open_resolved(&resolved).is_err());
-        assert!(resolved.exists());
-    }
 }

@@ -8,6 +8,7 @@ pub mod hex;
 pub mod ignore_files;
 pub mod paths;
 pub mod protected;
+pub mod resolved_path;
 pub mod secrets;
 pub mod shell_words;
 pub mod terminal;

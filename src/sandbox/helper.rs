@@ -11,7 +11,7 @@ use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -335,7 +335,7 @@ fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
         // The command must not inherit the socket, nor a listener.
         listeners::open_listeners(listen, channel.as_fd())?;
     }
-    let path = folder_path(&directory)?;
+    let path = folder_path(directory.as_fd())?;
     let meant = identity(&directory)?;
     let is_same = |found: &std::fs::Metadata| (found.dev(), found.ino()) == meant;
     // In an overlay it has another identity, so it is compared before.
@@ -492,7 +492,7 @@ fn check_inner() -> Result<(), String> {
 }
 
 /// Returns the path of an open folder. A removed folder is an error.
-fn folder_path(directory: &OwnedFd) -> Result<PathBuf, String> {
+pub(crate) fn folder_path(directory: BorrowedFd<'_>) -> Result<PathBuf, String> {
     let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
     let path = std::fs::read_link(link).context("the working directory is unknown")?;
     if wire::is_plain(&path) { Ok(path) } else { Err("the working directory is gone".to_owned()) }

@@ -8,9 +8,10 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::fcntl::OFlag;
 use nix::libc;
 use nix::unistd::Pid;
+use posse_base::resolved_path;
 
 /// Flag for [`restrict_tree`] that makes mounts read-only.
 pub(crate) const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY;
@@ -41,22 +42,15 @@ pub(crate) fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Returns a detached copy of the mounts at the resolved `path` and below it, as [`clone_tree`] does.
-/// Fails with `ELOOP` if a link is anywhere on the way: a running command may have put one there.
+/// Fails if a link is anywhere on the way: a running command may have put one there.
 pub(crate) fn clone_resolved_tree(path: &Path) -> io::Result<OwnedFd> {
-    let opened = open_resolved(path, OFlag::O_PATH)?;
+    let opened = resolved_path::open(path, OFlag::O_PATH)?;
     let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC;
     let flags = flags | libc::AT_RECURSIVE.cast_unsigned() | libc::AT_EMPTY_PATH.cast_unsigned();
     // SAFETY: the descriptor is open, the path is a constant, the rest is a number.
     let tree =
         unsafe { libc::syscall(libc::SYS_open_tree, opened.as_raw_fd(), c"".as_ptr(), flags) };
     owned(tree)
-}
-
-/// Opens the resolved `path`. Fails with `ELOOP` if a link is anywhere on the way.
-pub(crate) fn open_resolved(path: &Path, flags: OFlag) -> io::Result<OwnedFd> {
-    let flags = flags | OFlag::O_CLOEXEC;
-    let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
-    Ok(openat2(AT_FDCWD, path, how)?)
 }
 
 /// Returns a detached overlay mount: changes of `lower` go to `upper`; `work` is an empty folder

@@ -15,6 +15,7 @@ use nix::fcntl::OFlag;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::{getegid, geteuid};
+use posse_base::resolved_path;
 
 use crate::plan::{Overlay, Plan, Replacement};
 use crate::temporary::{BYTES_MAX, ENTRIES_MAX};
@@ -288,7 +289,7 @@ impl WritableMounts {
 /// Returns the detached mount of an overlay. Its layers are given by descriptors, so nothing in
 /// their paths is taken for an option. Links at their paths are not followed.
 fn overlay_mount(overlay: &Overlay) -> io::Result<OwnedFd> {
-    let open = |path: &Path| kernel::open_resolved(path, OFlag::O_PATH | OFlag::O_DIRECTORY);
+    let open = |path: &Path| resolved_path::open(path, OFlag::O_PATH | OFlag::O_DIRECTORY);
     let layers = [open(&overlay.root)?, open(&overlay.upper)?, open(&overlay.work)?];
     let [lower, upper, work] = &layers;
     kernel::overlay(lower.as_fd(), upper.as_fd(), work.as_fd())

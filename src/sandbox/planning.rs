@@ -1,6 +1,6 @@
 //! Computes the plan of a command from its permitted confinement.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -8,6 +8,7 @@ use posse_actors::event::SandboxTier;
 use posse_actors::ports::{Confinement, NetworkAccess};
 use serde::Deserialize;
 
+use crate::helper::folder_path;
 use crate::plan::{Backend, Plan, TemporaryMount};
 use crate::wire::is_plain;
 use crate::{RunError, Sandbox};
@@ -163,15 +164,14 @@ impl Sandbox {
             }
         }
         let Surroundings { roots, own, .. } = &self.surroundings;
-        let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
-        let directory = std::fs::read_link(link).ok();
         let mut visible = Vec::new();
         for root in roots {
             visible.extend(self.places.of(root).map_err(not_prepared)?);
         }
         // A secret folder in a root stays hidden, also if the command is to run in it.
-        let outside = directory.filter(|path| !visible.iter().any(|root| path.starts_with(root)));
-        visible.extend(outside.and_then(|path| resolved(&path)));
+        let directory = folder_path(directory).ok();
+        let is_outside = |path: &PathBuf| !visible.iter().any(|root| path.starts_with(root));
+        visible.extend(directory.filter(|path| path.parent().is_some() && is_outside(path)));
         let of = |places: &[ProfilePath]| -> Vec<PathBuf> {
             let is_full = backend.tier() == SandboxTier::Full;
             let places = places.iter().filter(|place| is_full || !place.full_tier_only);

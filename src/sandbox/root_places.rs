@@ -1,4 +1,5 @@
-//! Where the session's folders were when it began, so that no command can put a link in their place.
+//! Resolved paths of the session's folders, recorded when it begins: a link that a command puts in
+//! place of such a folder later is refused.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

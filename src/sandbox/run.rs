@@ -1,7 +1,7 @@
 //! Execution of one command, from its start until all its processes have ended.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::capture::Capture;
 use crate::environment;
 use crate::guard::{Exemptions, Guard, LateFindings};
-use crate::helper::HelperShape;
+use crate::helper::{HelperShape, folder_path};
 use crate::helper_output::MaskedPrefix;
 use crate::init;
 use crate::listeners::ListenerRequest;
@@ -163,7 +163,8 @@ impl Sandbox {
         };
         // Dropped after the process, which must have ended before the check.
         let mut guard = self.guard(&mut plan, place, besides).await?;
-        if plan.tier == SandboxTier::Full && is_hidden(&directory, &plan) {
+        let is_hidden = || folder_path(directory.as_fd()).is_ok_and(|path| plan.hides(&path));
+        if plan.tier == SandboxTier::Full && is_hidden() {
             guard.into_iter().for_each(Guard::take_back);
             return Err(RunError::NotPrepared { reason: HIDDEN_DIRECTORY.to_owned() });
         }
@@ -733,12 +734,6 @@ fn available(length: io::Result<usize>) -> Option<usize> {
 
 fn start_error(source: io::Error) -> RunError {
     RunError::Start { source }
-}
-
-/// True if a command with this plan does not see `directory`.
-fn is_hidden(directory: &OwnedFd, plan: &Plan) -> bool {
-    let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
-    std::fs::read_link(link).is_ok_and(|path| plan.hides(&path))
 }
 
 /// Opens the working directory. Fails with [`RunError::NoDirectory`] if the path cannot be opened

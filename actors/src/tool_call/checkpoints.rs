@@ -134,7 +134,7 @@ impl Checkpoints {
         if covered(first).await? == CheckpointCoverage::Stored {
             return Ok(true);
         }
-        // What has changed until now belongs to the first one.
+        // The changes until now belong to the first checkpoint.
         self.store.finish(first).await?;
         let Some(next) = self.take(origin, transcript).await? else { return Ok(false) };
         Ok(covered(next).await? == CheckpointCoverage::Stored)

@@ -213,7 +213,7 @@ fn texts_have_the_rules_of_their_files() {
         ("sub/b.db", false),
         ("sub/c/b.db", false),
         ("sub/deep/a", true),
-        // What is below an ignored folder is ignored.
+        // Files below an ignored folder are ignored.
         ("sub/x/a", true),
         ("sub/y", false),
         ("other/x/a", false),

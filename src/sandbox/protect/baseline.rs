@@ -42,7 +42,7 @@ pub(super) struct Baseline {
     pub(super) is_complete: bool,
     /// Folders that could not be read, with the index of the root, and their last change.
     pub(super) unreadable: HashMap<ProtectedPath, FolderChange>,
-    /// How much of each `.git` folder exists.
+    /// Which parts of each `.git` folder exist.
     pub(super) contents: HashMap<ProtectedPath, Contents>,
     /// True if mounts can hold everything that git obeys.
     pub(super) holds_git: bool,

@@ -380,7 +380,7 @@ pub(super) fn has_head(repository: &OwnedFd) -> bool {
     Stat::at(repository, Path::new("HEAD")).is_ok_and(|stat| stat.kind != PlaceKind::Folder)
 }
 
-/// How much of a repository exists.
+/// Parts of a repository that exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Contents {
     /// Without `HEAD`, `refs` or `objects`, git takes it for no repository.
@@ -389,7 +389,7 @@ pub(super) enum Contents {
     Complete,
 }
 
-/// Looks at how much of `repository` exists.
+/// Finds out which parts of `repository` exist.
 pub(super) fn contents(repository: &OwnedFd) -> Contents {
     let is_there = |name: &str| Stat::at(repository, Path::new(name)).is_ok();
     if !has_head(repository) || !is_there("refs") || !is_there("objects") {

@@ -102,7 +102,7 @@ impl GuardState {
         Finding::new(self.path(key), ProtectedChange::Removed, action)
     }
 
-    /// How much of each `.git` folder of `baseline` exists.
+    /// Which parts of each `.git` folder of `baseline` exist.
     pub(super) fn repository_contents(
         &self,
         baseline: &Baseline,

@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(since("/w"), None);
         // The marks stay for the sessions.
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
-        // What cannot be read counts as running for ever.
+        // A mark that cannot be read counts as that of a command that has always run.
         fs::create_dir(folder.join("folder")).unwrap();
         assert_eq!(since("/v"), Some((0, 0)));
     }
