@@ -165,7 +165,7 @@ impl Sandbox {
         let survey = Arc::new(move || {
             let mut survey = surveyor.survey_without(&unprotected);
             for _ in 1..SURVEYS_MAX {
-                if survey.complete || unsurveyed {
+                if survey.complete || (unsurveyed && survey.exhausted.is_none()) {
                     break;
                 }
                 surveyor.take_back(survey);
@@ -190,6 +190,10 @@ impl Sandbox {
             found = again.await.map_err(|_| failed("the scan crashed".to_owned()))?;
         }
         let mut survey = found;
+        if let Some(errno) = survey.exhausted {
+            protection.take_back(survey);
+            return Err(failed(errno.desc().to_owned()));
+        }
         if !survey.complete && !unsurveyed {
             protection.take_back(survey);
             return Err(RunError::NotPrepared { reason: TOO_MUCH.to_owned() });
@@ -253,7 +257,7 @@ impl Sandbox {
 
     /// True if the last scan of any set of roots, before or after a command, was incomplete:
     /// protected files and secrets in folders that were not scanned are not guarded. False before
-    /// the first scan.
+    /// the first scan, and after one that lacked descriptors or memory: the next one may succeed.
     pub fn scan_incomplete(&self) -> bool {
         let known = self.protections.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.values().any(|protection| !protection.is_complete())

@@ -82,8 +82,7 @@ pub struct Protection {
     readable: Vec<PathBuf>,
     /// Limits of a scan of one root.
     pub(crate) bounds: ScanBounds,
-    /// True if the last scan of the roots was complete, or there was none. Readable without the
-    /// lock that a running scan holds.
+    /// Result of [`Protection::is_complete`]. Readable without the lock that a running scan holds.
     is_complete: AtomicBool,
     /// Duration of the last survey or check in microseconds. `u64::MAX` before the first.
     took: AtomicU64,
@@ -180,6 +179,8 @@ pub struct Survey {
     pub(crate) undecided: Vec<Undecided>,
     /// True if the scan was complete.
     pub complete: bool,
+    /// The error if the scan lacked descriptors or memory, so that it is incomplete.
+    pub(crate) exhausted: Option<Errno>,
     /// Protection while the command runs. `ByCheck`, unless the caller mounts the paths and changes
     /// it.
     pub(crate) held: ProtectionMethod,
@@ -328,7 +329,8 @@ impl Protection {
         inner.beside.others |= others_since.is_some();
         let complete = complete && baseline.holds_git;
         inner.is_complete = complete;
-        self.is_complete.store(complete, Ordering::Relaxed);
+        let exhausted = inner.exhausted();
+        self.is_complete.store(complete || exhausted.is_some(), Ordering::Relaxed);
         inner.lifted.extend(lifted);
         inner.baseline = Some(Arc::clone(&baseline));
         let (mut read_only, mut pinned) = inner.mounts(&baseline);
@@ -355,6 +357,7 @@ impl Protection {
             tracked,
             undecided,
             complete,
+            exhausted,
             held: ProtectionMethod::ByCheck,
             baseline,
             protection,
@@ -389,7 +392,8 @@ impl Protection {
         let found = inner.handle_differences(survey.held, self.bounds, &log);
         findings.extend(found.into_iter().map(|finding| Finding { whose, ..finding }));
         inner.unmark_running();
-        self.is_complete.store(inner.is_complete, Ordering::Relaxed);
+        let is_complete = inner.is_complete || inner.exhausted().is_some();
+        self.is_complete.store(is_complete, Ordering::Relaxed);
         // A workspace that a command made too large to scan is reported each time.
         let grew = survey.complete && !inner.is_complete;
         if grew || (!survey.complete && !std::mem::replace(&mut inner.told_too_much, true)) {
@@ -416,7 +420,9 @@ impl Protection {
         inner.unmark_running();
     }
 
-    /// True if the last scan, before or after a command, was complete. Does not wait.
+    /// False if the last scan, before or after a command, left out folders that the next one will
+    /// leave out too. True before the first scan, and after one that lacked descriptors or memory.
+    /// Does not wait.
     pub(crate) fn is_complete(&self) -> bool {
         self.is_complete.load(Ordering::Relaxed)
     }

@@ -140,6 +140,8 @@ pub(super) struct Scan {
     known: KnownSecrets,
     /// Folders that the last scan could not read because of their permissions.
     unreadable: Vec<Arc<Path>>,
+    /// Error of a folder that the last scan could not read for want of descriptors or memory.
+    exhausted: Option<Errno>,
     /// Result of the last scan, to be returned again if nothing changed. `None` if a later change
     /// could go unnoticed.
     last: Option<LastScan>,
@@ -169,6 +171,7 @@ impl Default for Scan {
             unwatched_max: UNWATCHED_MAX,
             known: KnownSecrets::default(),
             unreadable: Vec::new(),
+            exhausted: None,
             last: None,
         }
     }
@@ -187,6 +190,12 @@ impl Scan {
         let is_new = targets != self.from_elsewhere;
         self.from_elsewhere = targets;
         is_new
+    }
+
+    /// Error of a folder that the last scan could not read for want of descriptors or memory: another
+    /// scan may succeed.
+    pub(super) fn exhausted(&self) -> Option<Errno> {
+        self.exhausted
     }
 
     /// Scans `root` and the folders below it, breadth first, until all are visited or a limit of
@@ -294,6 +303,7 @@ impl Scan {
     fn run_once(&mut self, root: &Root, bounds: ScanBounds, begin: Instant) -> ScanResult {
         let mut found = ScanResult { is_complete: true, ..ScanResult::default() };
         self.unreadable.clear();
+        self.exhausted = None;
         let targets = self.link_targets.clone();
         // Programs that are started in the target of a link look for files in these, too.
         let above: HashSet<&Path> =
@@ -463,6 +473,9 @@ impl Scan {
     fn note_error(&mut self, path: &Arc<Path>, errno: Errno, found: &mut ScanResult) {
         // Without the root there is no scan.
         found.is_complete &= is_final(errno) && !path.as_os_str().is_empty();
+        if is_exhaustion(errno) {
+            self.exhausted = Some(errno);
+        }
         if errno == Errno::EACCES {
             self.unreadable.push(Arc::clone(path));
         }
@@ -473,6 +486,11 @@ impl Scan {
 /// its permissions deny reading it (see `unreadable`). Any other error makes the scan incomplete.
 fn is_final(errno: Errno) -> bool {
     matches!(errno, Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP | Errno::EACCES)
+}
+
+/// True if posse or the machine lacked descriptors or memory, so that another scan may succeed.
+fn is_exhaustion(errno: Errno) -> bool {
+    matches!(errno, Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM)
 }
 
 #[cfg(test)]

@@ -108,6 +108,11 @@ impl GuardState {
         })
     }
 
+    /// Error of a folder that one of the last scans could not read for want of descriptors or memory.
+    pub(super) fn exhausted(&self) -> Option<Errno> {
+        self.roots.iter().find_map(|watched| watched.scan.exhausted())
+    }
+
     /// Scans every root. Returns the protected names within reach of commands, the secrets in all
     /// roots, and true if all scans were complete.
     pub(super) fn scan(
