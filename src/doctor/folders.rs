@@ -1,4 +1,4 @@
-//! The state directory and the programs that tools need.
+//! The workspace, the state directory and the programs that tools need.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -9,6 +9,7 @@ use nix::sys::statvfs::statvfs;
 use crate::config::{CheckpointSettings, Dirs, Settings};
 use crate::doctor::{Check, Examined, Status};
 use crate::start_mode::no_checkpoints;
+use crate::wiring::workspace_roots;
 
 /// Free bytes below which a run may soon fail: a warning.
 const LOW_SPACE_BYTES: u64 = 200 << 20;
@@ -16,13 +17,32 @@ const LOW_SPACE_BYTES: u64 = 200 << 20;
 const NO_SPACE_BYTES: u64 = 4 << 20;
 
 pub(super) fn checks(examined: &Examined<'_>) -> Vec<Check> {
-    let mut checks = match &examined.dirs {
+    let mut checks: Vec<Check> = examined
+        .loaded
+        .ok()
+        .map(|loaded| workspace(examined.cwd, &loaded.settings))
+        .into_iter()
+        .collect();
+    checks.extend(match &examined.dirs {
         Ok(dirs) => state(dirs),
         Err(failure) => vec![Check::of("state", "directory", failure)],
-    };
+    });
     checks.extend(programs(examined));
     checks.extend(examined.loaded.ok().map(|loaded| checkpoints(&loaded.settings)));
     checks
+}
+
+/// Tells if a session can open the working directory and the folders of `workspace.roots`.
+fn workspace(cwd: &Path, settings: &Settings) -> Check {
+    const AREA: &str = "workspace";
+    match workspace_roots::open(cwd, &[], settings) {
+        Ok(workspace) => {
+            let roots: Vec<String> =
+                workspace.roots().map(|root| root.display().to_string()).collect();
+            Check::new(AREA, "folders", Status::Good, roots.join(", "))
+        }
+        Err(failure) => Check::of(AREA, "folders", &failure),
+    }
 }
 
 /// Tells if changes can be undone.

@@ -98,6 +98,22 @@ fn provider_without_its_key_is_a_problem() {
 }
 
 #[test]
+fn missing_folder_of_the_workspace_is_a_problem() {
+    let home = tempfile::tempdir().unwrap();
+    let place = home.path().display().to_string();
+    let (_, checks, text) = diagnose(home.path(), "{}", &[]);
+    assert_eq!(find(&checks, "folders")["detail"], *place, "{text}");
+    let with = format!(r#"{{"workspace": {{"roots": ["{place}/config", "{place}/gone"]}}}}"#);
+    let (exit, checks, text) = diagnose(home.path(), &with, &[]);
+    assert_eq!(exit, Exit::Configuration, "{text}");
+    let check = find(&checks, "folders");
+    assert_eq!(check["status"], "problem", "{text}");
+    let detail = check["detail"].as_str().unwrap();
+    assert!(detail.contains(&format!("{place}/gone, of workspace.roots (")), "{detail}");
+    assert!(check["fix"].as_str().unwrap().contains("workspace.roots"), "{text}");
+}
+
+#[test]
 fn readable_state_directory_is_a_warning() {
     let home = tempfile::tempdir().unwrap();
     let state = home.path().join("state");
