@@ -8,10 +8,9 @@ use posse_actors::event::{Announcement, Event, MessageKind};
 use posse_actors::root_session::{DeliverError, PromptError, SessionHandle};
 use posse_actors::subscription::Subscription;
 use posse_base::failure::ErrorCode;
-use posse_frontend::RewindExtent;
 use posse_frontend::context::NOTHING_TO_COMPACT;
 use posse_frontend::instruction::{Instruction, LINE_BYTES_MAX, parse};
-use posse_frontend::remote_session::{AttachAccepted, AttachRole, RewindRequest, joined};
+use posse_frontend::remote_session::{AttachAccepted, AttachRole, Revert, RevertRequest, joined};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -104,7 +103,7 @@ pub(super) async fn handshake(
 /// session ends or the client exceeds a limit. Warnings of the session report that a controller
 /// joins, and that it leaves before the session ends.
 pub(super) async fn serve(client: Admitted, served: ServedSession, bounds: AttachBounds) {
-    let ServedSession { session, rewinds } = served;
+    let ServedSession { session, reverts } = served;
     let Admitted { stream, reader, hello, name } = client;
     if let Err(why) = apply_mode(&session, &hello, &name).await {
         return refuse(stream, rejected(why), bounds.refusal_max).await;
@@ -131,7 +130,7 @@ pub(super) async fn serve(client: Admitted, served: ServedSession, bounds: Attac
     let role = hello.role;
     let instructions = InstructionHandler {
         session: session.clone(),
-        rewinds,
+        reverts,
         answers,
         role,
         name: name.clone(),
@@ -285,7 +284,7 @@ impl EventWriter {
 struct InstructionHandler {
     session: SessionHandle,
     /// Requests to the front end of this process.
-    rewinds: mpsc::Sender<RewindRequest>,
+    reverts: mpsc::Sender<RevertRequest>,
     answers: mpsc::Sender<HostReply>,
     role: AttachRole,
     name: String,
@@ -354,7 +353,7 @@ impl InstructionHandler {
                 let changed = self.session.set_permission_mode(mode, Some(self.name.clone())).await;
                 changed.map(|_| ()).map_err(|error| error.to_string())
             }
-            Instruction::Rewind(prompt, extent) => self.rewind(prompt, extent).await,
+            Instruction::Revert(revert) => self.revert(revert).await,
             Instruction::Answer(id, decision) => {
                 let answered = self.session.answer_by(id, decision, Some(self.name.clone())).await;
                 answered.map_err(|error| error.to_string())
@@ -362,19 +361,21 @@ impl InstructionHandler {
         }
     }
 
-    /// Asks the front end to return to the state before a prompt. Waits until that begins.
-    async fn rewind(&self, prompt: usize, extent: RewindExtent) -> Result<(), String> {
+    /// Asks the front end to return to an earlier state. Waits until that begins.
+    async fn revert(&self, revert: Revert) -> Result<(), String> {
         if !self.session.is_idle().await {
             return Err("something runs: wait for its end, or stop it".to_owned());
         }
-        let (request, answered) = RewindRequest::new(prompt, extent, self.name.clone());
-        self.rewinds.try_send(request).map_err(|error| match error {
-            TrySendError::Full(_) => "others return to an earlier prompt at the moment".to_owned(),
-            TrySendError::Closed(_) => "only line mode and the terminal UI return to an earlier \
-                                        prompt, and neither shows this session where it runs"
+        let (request, answered) = RevertRequest::new(revert, self.name.clone());
+        self.reverts.try_send(request).map_err(|error| match error {
+            TrySendError::Full(_) => {
+                "other requests of this kind are waiting: try again".to_owned()
+            }
+            TrySendError::Closed(_) => "only line mode and the terminal UI revert changes, and \
+                                        neither owns this session"
                 .to_owned(),
         })?;
-        match timeout(self.bounds.rewind_max, answered).await {
+        match timeout(self.bounds.revert_max, answered).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err("the front end where the session runs refused it".to_owned()),
             Err(_) => Err("the front end where the session runs does not answer".to_owned()),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use posse_actors::root_session::SessionHandle;
 use posse_base::failure::ErrorCode;
-use posse_frontend::remote_session::{RewindRequest, SocketGuard};
+use posse_frontend::remote_session::{RevertRequest, SocketGuard};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
@@ -39,8 +39,8 @@ pub(crate) struct AttachBounds {
     pub(crate) shutdown_max: Duration,
     /// Time limit for sending a client the reason of its rejection or disconnection.
     pub(crate) refusal_max: Duration,
-    /// Time limit for the answer of the front end to a request for a return to an earlier prompt.
-    pub(crate) rewind_max: Duration,
+    /// Time limit for the answer of the front end to a request for a return to an earlier state.
+    pub(crate) revert_max: Duration,
 }
 
 impl Default for AttachBounds {
@@ -53,7 +53,7 @@ impl Default for AttachBounds {
             invalid_lines_max: 100,
             shutdown_max: Duration::from_millis(300),
             refusal_max: Duration::from_millis(200),
-            rewind_max: Duration::from_secs(30),
+            revert_max: Duration::from_secs(30),
         }
     }
 }
@@ -62,7 +62,7 @@ impl Default for AttachBounds {
 #[derive(Debug, Clone)]
 pub(crate) struct ServedSession {
     pub(crate) session: SessionHandle,
-    pub(crate) rewinds: mpsc::Sender<RewindRequest>,
+    pub(crate) reverts: mpsc::Sender<RevertRequest>,
 }
 
 /// Attach server of a session that this process owns.
@@ -79,13 +79,13 @@ impl Host {
     ///
     /// The socket is bound asynchronously. If it cannot be bound, the session runs without attach
     /// support.
-    /// Requests of clients to return to an earlier prompt go to `rewinds`.
+    /// Requests of clients to return to an earlier state go to `reverts`.
     pub fn begin(
         session: SessionHandle,
         place: SocketAddress,
-        rewinds: mpsc::Sender<RewindRequest>,
+        reverts: mpsc::Sender<RevertRequest>,
     ) -> Host {
-        Host::within(ServedSession { session, rewinds }, place, AttachBounds::default())
+        Host::within(ServedSession { session, reverts }, place, AttachBounds::default())
     }
 
     pub(crate) fn within(
@@ -210,7 +210,7 @@ mod tests {
 
     /// The session, without a front end that takes requests.
     fn served(stage: &RunningSession) -> ServedSession {
-        ServedSession { session: stage.session.clone(), rewinds: mpsc::channel(1).0 }
+        ServedSession { session: stage.session.clone(), reverts: mpsc::channel(1).0 }
     }
 
     /// Waits for a warning that contains `text`.

@@ -203,7 +203,7 @@ impl Current {
         let (agent, tier) = (settings.agent.clone(), settings.tier.clone());
         let session = SessionHandle::start(ports, settings).await;
         let session = session.map_err(|error| error.to_string())?;
-        let attach_socket = session_server.start_with_rewind(&session);
+        let attach_socket = session_server.start_with_reverts(&session);
         let events = session.subscribe();
         let (provider, model) = (info.profile, info.model);
         Ok(Current {
@@ -308,8 +308,8 @@ impl LineMode<'_> {
                     return None;
                 }
                 input = self.terminal.next() => break input,
-                request = self.current.attach_socket.next_rewind() => {
-                    self.rewind_elsewhere(request).await;
+                request = self.current.attach_socket.next_revert() => {
+                    self.revert_elsewhere(request).await;
                     if self.leaving.is_some() {
                         return None;
                     }

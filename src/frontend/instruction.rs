@@ -8,6 +8,7 @@ use posse_actors::text::clipped;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::remote_session::Revert;
 use crate::{RewindExtent, rewind_extents};
 
 /// Maximum bytes of a line, including images. The newline counts only in the input of a headless
@@ -39,8 +40,8 @@ pub enum Instruction {
     Context,
     /// Change the permission mode of the session.
     PermissionMode(PermissionMode),
-    /// Return to the state before the prompt with this number, counted from 1.
-    Rewind(usize, RewindExtent),
+    /// Return to an earlier state.
+    Revert(Revert),
     /// Answer this permission request with this decision.
     Answer(QuestionId, HumanDecision),
 }
@@ -68,6 +69,8 @@ enum InstructionLine {
     Context {},
     #[serde(rename = "permission.mode")]
     Mode { mode: String },
+    #[serde(rename = "undo")]
+    Undo {},
     #[serde(rename = "rewind")]
     Rewind {
         prompt: usize,
@@ -129,8 +132,9 @@ pub fn parse(line: &[u8]) -> Result<Instruction, String> {
         InstructionLine::Compact { keep } => Instruction::Compact(keep),
         InstructionLine::Context {} => Instruction::Context,
         InstructionLine::Mode { mode } => Instruction::PermissionMode(mode_named(&mode)?),
+        InstructionLine::Undo {} => Instruction::Revert(Revert::LastChange),
         InstructionLine::Rewind { prompt, what } => {
-            Instruction::Rewind(prompt, extent_named(&what)?)
+            Instruction::Revert(Revert::ToPrompt(prompt, extent_named(&what)?))
         }
         InstructionLine::QuestionAnswer { request_id, answers } => {
             let reply = UserReply::Questions { answers };
@@ -257,7 +261,8 @@ pub fn line_of(instruction: &Instruction) -> Vec<u8> {
         Instruction::Interrupt { all } => json!({"type": "interrupt", "all": all}),
         Instruction::Compact(keep) => json!({"type": "compact", "keep": keep}),
         Instruction::Context => json!({"type": "context"}),
-        Instruction::Rewind(prompt, extent) => {
+        Instruction::Revert(Revert::LastChange) => json!({"type": "undo"}),
+        Instruction::Revert(Revert::ToPrompt(prompt, extent)) => {
             json!({"type": "rewind", "prompt": prompt, "what": extent.name()})
         }
         Instruction::PermissionMode(mode) => json!({"type": "permission.mode", "mode": mode}),
@@ -312,7 +317,7 @@ mod tests {
     #[test]
     fn extents_of_a_rewind_are_known_by_name() {
         for (name, _, extent) in rewind_extents() {
-            let instruction = Instruction::Rewind(2, extent);
+            let instruction = Instruction::Revert(Revert::ToPrompt(2, extent));
             let line = format!("{{\"type\":\"rewind\",\"prompt\":2,\"what\":\"{name}\"}}");
             assert_eq!(parse(line.as_bytes()), Ok(instruction.clone()));
             assert_eq!(parse(&line_of(&instruction)), Ok(instruction));

@@ -184,7 +184,7 @@ pub fn rewind_extents() -> impl Iterator<Item = (&'static str, &'static str, Rew
     .into_iter()
 }
 
-/// Prepared return to the state before a prompt. The front end first switches to the session, if
+/// Prepared return to an earlier state. The front end first switches to the session, if
 /// there is one, and then starts the call.
 #[expect(missing_debug_implementations, reason = "the content is opaque")]
 pub struct Rewind {
@@ -194,6 +194,16 @@ pub struct Rewind {
     pub call: Option<UserCall>,
     /// Text of the prompt, for editing. Empty if the conversation stays.
     pub prompt: String,
+}
+
+impl Rewind {
+    /// Returns a job whose result is the return of files alone, by the call of `prepare`.
+    pub fn of_call(prepare: BackgroundJob<UserCall>) -> BackgroundJob<Rewind> {
+        Box::new(move || {
+            let call = Some(prepare()?);
+            Ok(Rewind { session: None, call, prompt: String::new() })
+        })
+    }
 }
 
 /// Slow work that the front end runs on another thread: returns its result or errors, and prints

@@ -1,6 +1,7 @@
 //! Types for attaching a front end to a session of another process. The owning process opens a
 //! socket for the session; the attached front end gets two channels instead of the session handle.
 
+use std::fmt;
 use std::pin::Pin;
 
 use posse_actors::conversation::SessionId;
@@ -29,29 +30,45 @@ pub trait SocketGuard: Send {
     fn close(self: Box<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
-/// Request of an attached client to return to the state before a prompt. The front end of the
-/// owning process carries it out, because it replaces the session for that.
+/// Earlier state of files and conversation to which an attached client returns a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Revert {
+    /// The files before the last change: `/undo`.
+    LastChange,
+    /// The state before the prompt with this number, counted from 1: `/rewind`.
+    ToPrompt(usize, RewindExtent),
+}
+
+impl fmt::Display for Revert {
+    /// Writes the command, such as `/rewind 2 files`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Revert::LastChange => f.write_str("/undo"),
+            Revert::ToPrompt(prompt, extent) => write!(f, "/rewind {prompt} {}", extent.name()),
+        }
+    }
+}
+
+/// Request of an attached client to return to an earlier state. The front end of the owning process
+/// carries it out, because it replaces the session if the conversation returns.
 #[derive(Debug)]
-pub struct RewindRequest {
-    /// Number of the prompt in the session, from 1.
-    pub prompt: usize,
-    /// Part that returns.
-    pub extent: RewindExtent,
+pub struct RevertRequest {
+    /// The earlier state.
+    pub revert: Revert,
     /// Name of the client, such as `process 123`.
     pub client: String,
     answer: oneshot::Sender<Result<(), String>>,
 }
 
-impl RewindRequest {
+impl RevertRequest {
     /// Creates a request, and the channel of its answer: `Ok` as soon as the return begins, or the
     /// reason of a refusal.
     pub fn new(
-        prompt: usize,
-        extent: RewindExtent,
+        revert: Revert,
         client: String,
-    ) -> (RewindRequest, oneshot::Receiver<Result<(), String>>) {
+    ) -> (RevertRequest, oneshot::Receiver<Result<(), String>>) {
         let (answer, answered) = oneshot::channel();
-        (RewindRequest { prompt, extent, client, answer }, answered)
+        (RevertRequest { revert, client, answer }, answered)
     }
 
     /// True if the client does not wait for the answer any more.
@@ -75,7 +92,7 @@ impl RewindRequest {
 /// Opens the attach socket of a session that has just started. Requests of clients go to the
 /// channel, which is closed if the front end takes none.
 type OpenSocket =
-    Box<dyn FnOnce(&SessionHandle, mpsc::Sender<RewindRequest>) -> Box<dyn SocketGuard> + Send>;
+    Box<dyn FnOnce(&SessionHandle, mpsc::Sender<RevertRequest>) -> Box<dyn SocketGuard> + Send>;
 
 /// Opens the attach socket of a session; a front end calls [`SessionServer::start`] after the
 /// session has started. Does nothing if attaching is disabled.
@@ -85,7 +102,7 @@ pub struct SessionServer(Option<OpenSocket>);
 impl SessionServer {
     /// Enables attaching. `opens` opens the socket; [`SessionServer::start`] calls it.
     pub fn new(
-        opens: impl FnOnce(&SessionHandle, mpsc::Sender<RewindRequest>) -> Box<dyn SocketGuard>
+        opens: impl FnOnce(&SessionHandle, mpsc::Sender<RevertRequest>) -> Box<dyn SocketGuard>
         + Send
         + 'static,
     ) -> SessionServer {
@@ -98,23 +115,23 @@ impl SessionServer {
     }
 
     /// Opens the socket, if attaching is enabled, for a front end that cannot return to an earlier
-    /// prompt. Needs a tokio runtime.
+    /// state. Needs a tokio runtime.
     pub fn start(self, session: &SessionHandle) -> AttachSocket {
-        let mut socket = self.start_with_rewind(session);
-        socket.rewinds = None;
+        let mut socket = self.start_with_reverts(session);
+        socket.reverts = None;
         socket
     }
 
     /// Opens the socket, if attaching is enabled. The front end handles the requests of
-    /// [`AttachSocket::next_rewind`]. Needs a tokio runtime.
-    pub fn start_with_rewind(self, session: &SessionHandle) -> AttachSocket {
-        let (requests, rewinds) = mpsc::channel(REQUESTS_MAX);
-        AttachSocket { guard: self.0.map(|opens| opens(session, requests)), rewinds: Some(rewinds) }
+    /// [`AttachSocket::next_revert`]. Needs a tokio runtime.
+    pub fn start_with_reverts(self, session: &SessionHandle) -> AttachSocket {
+        let (requests, reverts) = mpsc::channel(REQUESTS_MAX);
+        AttachSocket { guard: self.0.map(|opens| opens(session, requests)), reverts: Some(reverts) }
     }
 }
 
-impl std::fmt::Debug for SessionServer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for SessionServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("SessionServer").field(&self.0.is_some()).finish()
     }
 }
@@ -124,7 +141,7 @@ impl std::fmt::Debug for SessionServer {
 #[expect(missing_debug_implementations, reason = "the guard is opaque")]
 pub struct AttachSocket {
     guard: Option<Box<dyn SocketGuard>>,
-    rewinds: Option<mpsc::Receiver<RewindRequest>>,
+    reverts: Option<mpsc::Receiver<RevertRequest>>,
 }
 
 impl AttachSocket {
@@ -136,10 +153,10 @@ impl AttachSocket {
         }
     }
 
-    /// Waits for the next request of an attached client to return to an earlier prompt. Dropping
+    /// Waits for the next request of an attached client to return to an earlier state. Dropping
     /// the future loses none.
-    pub async fn next_rewind(&mut self) -> RewindRequest {
-        let next = or_pending(self.rewinds.as_mut().map(mpsc::Receiver::recv)).await;
+    pub async fn next_revert(&mut self) -> RevertRequest {
+        let next = or_pending(self.reverts.as_mut().map(mpsc::Receiver::recv)).await;
         or_pending(next.map(std::future::ready)).await
     }
 }

@@ -323,7 +323,7 @@ impl Tui<'_> {
                     current.ended(outcome, now);
                 }
             }
-            SessionUpdate::Rewind(request) => self.rewind_elsewhere(request),
+            SessionUpdate::Revert(request) => self.revert_elsewhere(request),
             SessionUpdate::Closed => {
                 self.current = None;
                 self.app.finish_task();

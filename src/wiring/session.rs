@@ -681,8 +681,8 @@ fn policy_settings(
 /// Server that lets clients attach to the session in `dir`.
 fn session_server(dir: &Path, dirs: &Dirs) -> SessionServer {
     let place = attach::SocketAddress::new(dirs.state.clone(), dir.join(journal::SOCKET));
-    SessionServer::new(move |session, rewinds| {
-        Box::new(attach::Host::begin(session.clone(), place, rewinds))
+    SessionServer::new(move |session, reverts| {
+        Box::new(attach::Host::begin(session.clone(), place, reverts))
     })
 }
 

@@ -120,7 +120,7 @@ mod tui;
 mod ledger;
 // Exported and replayed sessions.
 mod export;
-mod remote_rewind;
+mod remote_revert;
 mod replay;
 // What works on a machine and what does not.
 mod doctor;

@@ -18,7 +18,9 @@ use posse_frontend::history::History;
 use posse_frontend::instruction::{Instruction, line_of};
 use posse_frontend::jobs::Jobs;
 use posse_frontend::notifier::Notifier;
-use posse_frontend::remote_session::{AttachAccepted, AttachRole, RemoteMessage, RemoteSession};
+use posse_frontend::remote_session::{
+    AttachAccepted, AttachRole, RemoteMessage, RemoteSession, Revert,
+};
 use posse_frontend::signals::Signals;
 use posse_frontend::{BackgroundJob, RewindExtent, rewind_extents_text, rewind_points_text};
 use tokio::sync::mpsc;
@@ -36,6 +38,7 @@ const HELP: &str = "  /stop [all]   stop what runs there; all: agents in the bac
     \x20 /compact [WHAT]  make the history shorter; WHAT is to be kept in it\n\
     \x20 /context      what a request is made of\n\
     \x20 /permission-mode MODE  change the permission mode of the session\n\
+    \x20 /undo         revert the last file change, or what the last run with commands changed\n\
     \x20 /rewind [N [WHAT]]  return to the state before prompt N; without N: list the prompts\n\
     \x20 /exit         leave; the session goes on (also Ctrl+C and Ctrl+D)\n\
     \x20 Everything else is said to the model: at its next step, or as a new task if nothing runs.\n";
@@ -89,9 +92,10 @@ impl SentInstruction {
     fn of(instruction: &Instruction) -> SentInstruction {
         match instruction {
             Instruction::Interrupt { .. } => SentInstruction::Interrupt,
-            Instruction::Rewind(_, RewindExtent::Conversation | RewindExtent::Both) => {
-                SentInstruction::ConversationRewind
-            }
+            Instruction::Revert(Revert::ToPrompt(
+                _,
+                RewindExtent::Conversation | RewindExtent::Both,
+            )) => SentInstruction::ConversationRewind,
             _ => SentInstruction::Other,
         }
     }
@@ -140,12 +144,16 @@ impl CommandContext for TypedEffect {
     }
 
     fn rewind(&mut self, prompt: usize, extent: RewindExtent) {
-        *self = TypedEffect::Send(Instruction::Rewind(prompt, extent));
+        *self = TypedEffect::Send(Instruction::Revert(Revert::ToPrompt(prompt, extent)));
     }
 
     fn switch(&mut self, _: SessionSwitch) {}
     fn run_skill(&mut self, _: &str, _: &str) {}
-    fn undo(&mut self) {}
+
+    fn undo(&mut self) {
+        *self = TypedEffect::Send(Instruction::Revert(Revert::LastChange));
+    }
+
     fn withdraw(&mut self, _: &str) {}
     fn copy_answer(&mut self) {}
     fn theme(&mut self, _: Option<&str>) {}
@@ -473,8 +481,11 @@ mod tests {
             ("/context --json", TypedEffect::Send(Instruction::Context)),
             ("/rewind", TypedEffect::ListPrompts),
             ("/rewind 2", TypedEffect::ListExtents(2)),
-            ("/rewind 2 both", TypedEffect::Send(Instruction::Rewind(2, RewindExtent::Both))),
-            ("/undo", TypedEffect::Elsewhere),
+            (
+                "/rewind 2 both",
+                TypedEffect::Send(Instruction::Revert(Revert::ToPrompt(2, RewindExtent::Both))),
+            ),
+            ("/undo", TypedEffect::Send(Instruction::Revert(Revert::LastChange))),
             ("/cost", TypedEffect::Elsewhere),
             ("/jobs stop c1", TypedEffect::Elsewhere),
             ("/model x", TypedEffect::Elsewhere),

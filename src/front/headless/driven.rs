@@ -210,8 +210,8 @@ impl Driven {
                 let changed = self.front.session.set_permission_mode(mode, None).await;
                 return changed.map(|_| ()).map_err(|error| error.to_string());
             }
-            Instruction::Rewind(..) => {
-                return Err("this front end cannot return to an earlier prompt: use \
+            Instruction::Revert(_) => {
+                return Err("this front end cannot revert changes: use `posse undo` or \
                             `posse checkpoints restore`, or resume the session in line mode"
                     .to_owned());
             }

@@ -91,8 +91,8 @@ impl LineMode<'_> {
                     }
                     None => self.at_work.clear(),
                 },
-                request = self.current.attach_socket.next_rewind() => {
-                    self.rewind_elsewhere(request).await;
+                request = self.current.attach_socket.next_revert() => {
+                    self.revert_elsewhere(request).await;
                 }
                 () = or_pending(self.notifier.wait().map(sleep)) => self.notify().await,
                 warning = self.notifier.failed() => self.notify_failed(&warning).await,

@@ -11,7 +11,7 @@ use posse_frontend::commands::{
     SessionQuery, SessionSwitch, parse, unknown,
 };
 use posse_frontend::jobs::Jobs;
-use posse_frontend::remote_session::RewindRequest;
+use posse_frontend::remote_session::{Revert, RevertRequest};
 use posse_frontend::session_records::changes;
 use posse_frontend::{
     BackgroundJob, LoadedSession, Rewind, RewindExtent, SessionSelection, Task, clipboard,
@@ -384,22 +384,24 @@ impl LineMode<'_> {
         }
     }
 
-    /// Carries out the request of an attached client to return to an earlier prompt, while nothing
+    /// Carries out the request of an attached client to return to an earlier state, while nothing
     /// runs and the editor waits for a line. The restore of files is shown where it was asked for.
-    pub(super) async fn rewind_elsewhere(&mut self, request: RewindRequest) {
+    pub(super) async fn revert_elsewhere(&mut self, request: RevertRequest) {
         if request.is_abandoned() {
             return;
         }
-        let (prompt, extent) = (request.prompt, request.extent);
-        let errand = self.sessions.rewind(self.current.session.id().as_str(), prompt, extent);
+        let id = self.current.session.id().to_string();
+        let errand: BackgroundJob<Rewind> = match request.revert {
+            Revert::LastChange => Rewind::of_call(self.sessions.undo(&id)),
+            Revert::ToPrompt(prompt, extent) => self.sessions.rewind(&id, prompt, extent),
+        };
         let refused = match tokio::task::spawn_blocking(errand).await {
             Ok(Ok(Rewind { session: None, call: None, .. })) => NO_FILE_CHANGED.to_owned(),
             Ok(Ok(Rewind { session, call, .. })) => {
-                let (client, extent) = (printable(&request.client), extent.name());
-                let text = format!("\n({client}: /rewind {prompt} {extent})\n");
+                let text = format!("\n({}: {})\n", printable(&request.client), request.revert);
                 self.print(&text).await;
                 request.answer(Ok(()));
-                return self.begin_rewind(session, call).await;
+                return self.begin_revert(session, call).await;
             }
             Ok(Err(failures)) => return request.refuse(&failures),
             Err(error) => error.to_string(),
@@ -407,7 +409,7 @@ impl LineMode<'_> {
         request.answer(Err(refused));
     }
 
-    async fn begin_rewind(&mut self, session: Option<LoadedSession>, call: Option<UserCall>) {
+    async fn begin_revert(&mut self, session: Option<LoadedSession>, call: Option<UserCall>) {
         if let Some(session) = session {
             self.continue_in(session).await;
         }

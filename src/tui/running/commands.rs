@@ -3,7 +3,7 @@
 use posse_actors::event::{Announcement, Event, SessionEndReason};
 use posse_base::failure::{Exit, Failure, printable};
 use posse_frontend::commands::{QueryAnswer, ReportRequest, SessionQuery, SessionSwitch};
-use posse_frontend::remote_session::RewindRequest;
+use posse_frontend::remote_session::{Revert, RevertRequest};
 use posse_frontend::session_records::changes;
 use posse_frontend::{
     BackgroundJob, LoadedSession, Rewind, Selectable, SessionSelection, Task, is_default,
@@ -144,9 +144,9 @@ impl Tui<'_> {
         }
     }
 
-    /// Carries out the request of an attached client to return to an earlier prompt. The prompt of
+    /// Carries out the request of an attached client to return to an earlier state. The prompt of
     /// this front end stays as it is.
-    pub(super) fn rewind_elsewhere(&mut self, request: RewindRequest) {
+    pub(super) fn revert_elsewhere(&mut self, request: RevertRequest) {
         if request.is_abandoned() {
             return;
         }
@@ -154,9 +154,12 @@ impl Tui<'_> {
             let why = "something runs: wait for its end, or stop it";
             return request.answer(Err(why.to_owned()));
         }
-        let (prompt, extent) = (request.prompt, request.extent);
-        let job = self.environment.rewind(&self.app.session, prompt, extent);
-        let text = format!("({}: /rewind {prompt} {})", printable(&request.client), extent.name());
+        let session = &self.app.session;
+        let job = match request.revert {
+            Revert::LastChange => Rewind::of_call(self.environment.undo(session)),
+            Revert::ToPrompt(prompt, extent) => self.environment.rewind(session, prompt, extent),
+        };
+        let text = format!("({}: {})", printable(&request.client), request.revert);
         self.app.view.note(Role::Dim, text);
         self.start_lookup(READING_SESSIONS, async move {
             let ready = run_blocking(job).await;

@@ -17,7 +17,7 @@ use posse_actors::root_session::{
 use posse_actors::subscription::Subscription;
 use posse_base::failure::{Exit, Failure};
 use posse_base::or_pending;
-use posse_frontend::remote_session::{AttachSocket, RewindRequest};
+use posse_frontend::remote_session::{AttachSocket, RevertRequest};
 use posse_frontend::session_records::Changes;
 use posse_frontend::{LoadedSession, OpenedSession, Rewind};
 
@@ -125,7 +125,7 @@ impl CurrentSession {
         let context_max = settings.limits.context_main.tokens_max(window, assumed_window(&info));
         let session = SessionHandle::start(ports, settings).await;
         let session = session.map_err(|error| error.to_string())?;
-        let attach_socket = session_server.start_with_rewind(&session);
+        let attach_socket = session_server.start_with_reverts(&session);
         let events = session.subscribe();
         app.session = session.id().to_string();
         app.sources = sources;
@@ -241,8 +241,8 @@ pub(super) enum SessionUpdate {
     Event(Arc<Announcement>),
     /// Outcome of the task; `None` if the session ended unexpectedly.
     Outcome(Option<TurnOutcome>),
-    /// An attached client asks to return to an earlier prompt.
-    Rewind(RewindRequest),
+    /// An attached client asks to return to an earlier state.
+    Revert(RevertRequest),
     /// The session has ended.
     Closed,
 }
@@ -257,6 +257,6 @@ pub(super) async fn next(current: &mut Option<CurrentSession>) -> SessionUpdate 
         biased;
         event = events.next() => event.map_or(SessionUpdate::Closed, SessionUpdate::Event),
         outcome = or_pending(outcome) => SessionUpdate::Outcome(outcome),
-        request = attach_socket.next_rewind() => SessionUpdate::Rewind(request),
+        request = attach_socket.next_revert() => SessionUpdate::Revert(request),
     }
 }

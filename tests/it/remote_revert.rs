@@ -1,4 +1,4 @@
-//! `/rewind` of attached clients: files and conversation return where the session runs.
+//! `/undo` and `/rewind` of attached clients: files and conversation return where the session runs.
 
 use std::fs;
 
@@ -66,8 +66,8 @@ fn an_attached_person_returns_files_and_conversation_of_line_mode() {
     person.press("/rewind 2\r");
     person.see("/rewind 2 conversation  conversation only");
     assert_eq!(machine.read("a"), "3\n");
-    person.press("/rewind 2 files\r");
-    owner.see(": /rewind 2 files)");
+    person.press("/undo\r");
+    owner.see(": /undo)");
     person.see("restore 1 file of checkpoint 2");
     wait_until("the file", || machine.read("a") == "2\n");
     wait_until("the end of the call", || ended_calls(&machine) == 1);
@@ -115,6 +115,9 @@ fn an_attached_program_returns_the_terminal_ui_to_a_prompt() {
     client.send(&json!({"type": "rewind", "prompt": 1, "what": "files"}));
     let failed = client.wait_for("attach.failed");
     assert!(failed["message"].as_str().unwrap().contains("no file was changed"), "{failed}");
+    client.send(&json!({"type": "undo"}));
+    let failed = client.wait_for("attach.failed");
+    assert!(failed["message"].as_str().unwrap().contains("no change to undo"), "{failed}");
     client.send(&json!({"type": "rewind", "prompt": 1, "what": "conversation"}));
     client.wait_for("attach.done");
     client.wait_for("session.ended");
@@ -140,6 +143,6 @@ fn a_run_without_a_conversation_returns_to_no_prompt() {
         _ => warning,
     };
     let message = warning["message"].as_str().unwrap();
-    assert!(message.contains("cannot return to an earlier prompt"), "{message}");
+    assert!(message.contains("cannot revert changes"), "{message}");
     owner.close().assert_code(0);
 }
