@@ -25,8 +25,8 @@ use crate::event::{
 };
 use crate::mailbox::{HandlerResult, OwnedTask, Report, StartResult, SupervisedRef, answer};
 use crate::ports::{
-    Action, AnswerSource, Clock, NetworkAccess, Operation, PermissionQuestion, Policy, Situation,
-    ToolAnnotations, UserAnswer, Verdict,
+    Action, AnswerSource, Caller, Clock, NetworkAccess, Operation, PermissionQuestion, Policy,
+    Situation, ToolAnnotations, UserAnswer, Verdict,
 };
 use crate::testing_seam::FailPoints;
 use crate::transcript_writer::{Transcript, Unrecorded};
@@ -82,6 +82,7 @@ pub(crate) struct ApprovalRequest {
     pub(crate) kind: RequestKind,
     pub(crate) call_id: CallId,
     pub(crate) origin: Arc<Origin>,
+    pub(crate) caller: Caller,
     pub(crate) action: Action,
     pub(crate) annotations: ToolAnnotations,
     pub(crate) question: PermissionQuestion,
@@ -606,6 +607,7 @@ impl State {
         let grants = self.args.book.grants();
         let situation = Situation {
             tool: &ask.annotations,
+            caller: ask.caller,
             agent: &ask.origin.agent_path,
             grants: &grants,
             asking: self.args.asking,

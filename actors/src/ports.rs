@@ -41,7 +41,8 @@ pub use mode_decision::{
     CommandConfinement, Coverage, EffectClass, ModeDecision, ModeProfile, decide,
 };
 pub use policy::{
-    AnswerSource, Confinement, NetworkAccess, PermissionQuestion, Policy, Situation, Verdict,
+    AnswerSource, Caller, Confinement, NetworkAccess, PermissionQuestion, Policy, Situation,
+    Verdict,
 };
 pub use provider::{
     Abilities, Completion, Delta, DeltaSender, Fallback, Provider, ProviderError, ProviderInfo,

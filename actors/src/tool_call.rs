@@ -24,7 +24,7 @@ use crate::event::{Event, HookEvent, Origin, StartedCall, ToolFailureClass};
 use crate::mailbox::{
     AliveToken, HandlerResult, OwnedTask, Report, SharedReport, StartResult, panic_text, spawn_task,
 };
-use crate::ports::{HookPayload, ToolOutput};
+use crate::ports::{Caller, HookPayload, ToolOutput};
 use crate::replay::ContinuedRequest;
 
 pub(crate) use checkpoints::Checkpoints;
@@ -63,6 +63,7 @@ impl IntentProgress {
 
 pub(crate) struct Args {
     pub(crate) call: ToolCall,
+    pub(crate) caller: Caller,
     /// Permission request of this call that is still open, from before the session was interrupted.
     /// `None` if there is none.
     pub(crate) question: Option<ContinuedRequest>,
@@ -118,6 +119,7 @@ impl Actor for ToolCallRun {
     async fn pre_start(&self, me: ActorRef<Msg>, args: Args) -> StartResult<State> {
         let Args {
             call,
+            caller,
             question,
             attached,
             room_bytes,
@@ -139,6 +141,7 @@ impl Actor for ToolCallRun {
             services: Arc::clone(&services),
             origin: Arc::clone(&origin),
             call: call.clone(),
+            caller,
             visible,
             progress: Arc::clone(&progress),
         };

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use posse_actors::event::{PermissionMode, SandboxTier};
 use posse_actors::ports::{
-    Access, Action, AnswerSource, CommandDeletions, HookReport, HookResult, HookedCall, Operation,
-    Policy, Situation, Verdict,
+    Access, Action, AnswerSource, Caller, CommandDeletions, HookReport, HookResult, HookedCall,
+    Operation, Policy, Situation, Verdict,
 };
 
 use crate::hooks::report;
@@ -60,6 +60,7 @@ impl Guards {
         // No grant or trust that could permit the call may count here.
         let situation = Situation {
             tool: &used.annotations,
+            caller: Caller::Agent,
             agent,
             grants: &[],
             asking: AnswerSource::Nobody,

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use posse_actors::event::{Grant, PermissionMode, SandboxTier, Scope};
 use posse_actors::ports::{
-    Access, Action, AnswerSource, CommandDeletions, Coverage, Operation, PathLink,
+    Access, Action, AnswerSource, Caller, CommandDeletions, Coverage, Operation, PathLink,
     PermissionQuestion, Situation, ToolAnnotations, Verdict,
 };
 use serde::Serialize;
 
-use crate::RulePolicy;
 use crate::commands::{EXECUTE, only_reads};
 use crate::rules::COMMAND_NAMES;
 use crate::shell::allow::PlainCommand;
 use crate::shell::{quoted, simple};
+use crate::{JudgedAction, RulePolicy};
 
 /// Decision about one command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -103,6 +103,7 @@ impl RulePolicy {
         let tool = ToolAnnotations::new(Access::Process).in_rules(COMMAND_NAMES[0]);
         let situation = Situation {
             tool: &tool,
+            caller: Caller::Agent,
             agent: "build",
             grants,
             asking: AnswerSource::Human,
@@ -138,16 +139,8 @@ impl RulePolicy {
             }
             Some(mode) => format!("the permission mode {mode} allows it"),
         };
-        let mut programs: Vec<String> = Vec::new();
-        let findings = || case.scripts.iter().map(|script| &script.findings);
-        for run in findings().flat_map(|findings| &findings.runs) {
-            for program in run.programs.iter().filter_map(|at| run.words.get(*at)) {
-                if !programs.contains(program) && programs.len() < PROGRAMS_MAX {
-                    programs.push(program.clone());
-                }
-            }
-        }
-        let unsure = findings().any(|findings| findings.unsure);
+        let programs = programs(&case);
+        let unsure = case.scripts.iter().any(|script| script.findings.unsure);
         let missing = self.uncovered(&case);
         let needs = missing.iter().take(PROGRAMS_MAX).map(|uncovered| Need {
             part: uncovered.part.map(|part| quoted(&part.words)),
@@ -174,3 +167,16 @@ impl RulePolicy {
 
 /// Maximum number of `programs`, and of `needs`, in a [`Checked`].
 const PROGRAMS_MAX: usize = 256;
+
+/// First programs that the commands of an action run, without duplicates.
+fn programs(case: &JudgedAction<'_>) -> Vec<String> {
+    let mut programs: Vec<String> = Vec::new();
+    for run in case.scripts.iter().flat_map(|script| &script.findings.runs) {
+        for program in run.programs.iter().filter_map(|at| run.words.get(*at)) {
+            if !programs.contains(program) && programs.len() < PROGRAMS_MAX {
+                programs.push(program.clone());
+            }
+        }
+    }
+    programs
+}

@@ -52,7 +52,7 @@ mod tests {
 
     use posse_actors::event::Scope;
     use posse_actors::ports::{
-        CommandDeletions, Confinement, NetworkAccess, PermissionQuestion, ToolAnnotations,
+        Caller, CommandDeletions, Confinement, NetworkAccess, PermissionQuestion, ToolAnnotations,
     };
 
     use super::*;
@@ -112,6 +112,7 @@ mod tests {
             };
             let situation = Situation {
                 tool: &ToolAnnotations::new(access),
+                caller: Caller::Agent,
                 agent: "build",
                 grants: &[],
                 asking,

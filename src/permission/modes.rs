@@ -5,7 +5,7 @@ use std::path::Path;
 
 use posse_actors::event::{PermissionMode, SandboxTier};
 use posse_actors::ports::{
-    Access, Action, CommandConfinement, Confinement, Coverage, EffectClass, ModeDecision,
+    Access, Action, Caller, CommandConfinement, Confinement, Coverage, EffectClass, ModeDecision,
     ModeProfile, NetworkAccess, Operation, PermissionQuestion, Situation, Verdict, decide,
 };
 use posse_base::failure::printable;
@@ -50,6 +50,22 @@ impl RulePolicy {
         verdict: Verdict,
     ) -> Verdict {
         let mode = self.mode_in_force(case.situation);
+        let judged = self.in_mode_of(mode, case, coverage, verdict.clone());
+        // The mode is there for the model. A person is asked about effects of their own calls.
+        let is_own = case.situation.caller == Caller::User && !case.action.is_trial();
+        if is_own && mode == PermissionMode::Plan && matches!(judged, Verdict::Deny { .. }) {
+            return self.in_mode_of(PermissionMode::Ask, case, coverage, verdict);
+        }
+        judged
+    }
+
+    fn in_mode_of(
+        &self,
+        mode: PermissionMode,
+        case: &JudgedAction<'_>,
+        coverage: Coverage,
+        verdict: Verdict,
+    ) -> Verdict {
         let Classified { class, reason } = self.classified(case);
         let confinement = self.command_confinement(case.situation);
         match (decide(mode, class, coverage, confinement), verdict) {

@@ -4,7 +4,7 @@ use posse_base::failure::ErrorCode;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use posse_actors::ports::{CommandDeletions, ToolAnnotations};
+use posse_actors::ports::{Caller, CommandDeletions, ToolAnnotations};
 use proptest::prelude::*;
 
 use super::*;
@@ -183,6 +183,7 @@ pub(super) fn situation<'a>(
 ) -> Situation<'a> {
     Situation {
         tool: &UNKNOWN,
+        caller: Caller::Agent,
         agent,
         grants,
         asking,

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::attach::wait_until;
 use crate::journal_lock::{has_namespaces, small_disk};
 use crate::model_server::{ModelServer, calls, runs, says};
+use crate::plain::Terminal;
 use crate::posse::{Machine, RunningPosse, process_in};
 use crate::tui::Tmux;
 
@@ -184,6 +186,27 @@ fn line_mode_undoes_commands_and_rewinds() {
     assert!(!asked.contains("first task") && asked.contains("and now?"), "{asked}");
     assert!(asked.contains("returned the files to an earlier state"), "{asked}");
     machine.verify();
+}
+
+#[test]
+fn files_return_in_the_mode_plan_if_a_person_allows_it() {
+    let server = ModelServer::start(vec![runs("echo 2 > a"), says("Done.")]);
+    let machine = Machine::with(&server);
+    machine.write("a", "1\n");
+    machine.posse(&["run", "--yes", "change it"]).assert_code(0);
+    let mut terminal =
+        Terminal::run(&machine, &["plain", "--continue", "--permission-mode", "plan"], "xterm");
+    terminal.see("> ");
+    terminal.press("/rewind 1 both\r");
+    terminal.see("restore 1 file of checkpoint 1");
+    terminal.see("[y] once");
+    assert_eq!(machine.read("a"), "2\n");
+    sleep(SILENCE);
+    terminal.press("y\r");
+    wait_until("the file", || machine.read("a") == "1\n");
+    terminal.see("> ");
+    terminal.press("/exit\r");
+    assert_eq!(terminal.end(), Some(0));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::conversation::{CallId, Message, ToolCall};
 use crate::delegation::{ActionLog, DELEGATE};
 use crate::event::{Event, Origin, ToolFailureClass};
 use crate::mailbox::{HandlerResult, Lost, Report, spawn_unless_lost, tell};
-use crate::ports::{ToolOutput, ToolSpec};
+use crate::ports::{Caller, ToolOutput, ToolSpec};
 use crate::replay::ContinuedRequest;
 use crate::tool_call::Services;
 use crate::tool_call::{self, IntentProgress, ToolCallRun, outcome_unknown, unknown_event};
@@ -131,6 +131,7 @@ impl State {
         let note = self.context_note();
         let args = tool_call::Args {
             call: call.clone(),
+            caller: Caller::Agent,
             question: self.asked.remove(&id),
             attached: self.attached.remove(&id),
             room_bytes,

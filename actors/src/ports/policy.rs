@@ -28,7 +28,9 @@ pub trait Policy: Send + Sync + 'static {
 pub struct Situation<'a> {
     /// Annotations of the called tool.
     pub tool: &'a ToolAnnotations,
-    /// Path of the calling agent: the names of the agents from the main agent down to it, separated
+    /// Caller of the tool.
+    pub caller: Caller,
+    /// Path of the calling agent, or of the main agent for a call of the user: the names of the agents from the main agent down to it, separated
     /// by `/`.
     pub agent: &'a str,
     /// Valid grants: those of this session, and those that outlive sessions.
@@ -43,6 +45,16 @@ pub struct Situation<'a> {
     pub uptime: Duration,
     /// Sandbox tier of processes: `none`, `reduced` or `full`.
     pub tier: &'a SandboxTier,
+}
+
+/// Caller of a tool.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Caller {
+    /// An agent.
+    #[default]
+    Agent,
+    /// A person at a front end, by a command such as `/undo`, or `!` and a shell command.
+    User,
 }
 
 /// Source of answers to permission requests.

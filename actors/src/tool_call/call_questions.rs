@@ -139,6 +139,7 @@ impl Pipeline {
                 kind: open.kind.clone(),
                 call_id: self.call.id.clone(),
                 origin: Arc::clone(&self.origin),
+                caller: self.caller,
                 action: asked.action.clone(),
                 annotations: asked.tool.spec().annotations.clone(),
                 question: asked.question.clone(),

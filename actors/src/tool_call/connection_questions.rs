@@ -12,7 +12,7 @@ use crate::permission_coordinator::{
     RequestKind,
 };
 use crate::ports::{
-    Access, Action, AnswerSource, Clock, Confinement, ConnectionAnswer, ConnectionAsker,
+    Access, Action, AnswerSource, Caller, Clock, Confinement, ConnectionAnswer, ConnectionAsker,
     ConnectionRequest, Ids, NetworkAccess, PermissionQuestion, Policy, PortFuture, Situation,
     ToolAnnotations, Verdict,
 };
@@ -87,6 +87,7 @@ impl AskingCall {
                 kind: RequestKind::Connection(request.target.clone()),
                 call_id: self.call_id.clone(),
                 origin: Arc::clone(&self.origin),
+                caller: Caller::Agent,
                 action: self.action(&request),
                 annotations: ToolAnnotations::new(Access::Network),
                 question: policy.question.clone(),

@@ -18,9 +18,9 @@ use crate::event::{
 use crate::hook_events::HookOutcome;
 use crate::permission_coordinator::{ApprovalResult, Binding};
 use crate::ports::{
-    Action, CallContext, Confinement, HookPayload, HookedCall, OutputDelta, PermissionQuestion,
-    PermittedCall, PortFuture, Prepared, Review, RunContext, SideEffect, Situation, Tool,
-    ToolError, ToolOutput, UserAnswer, Verdict, review,
+    Action, CallContext, Caller, Confinement, HookPayload, HookedCall, OutputDelta,
+    PermissionQuestion, PermittedCall, PortFuture, Prepared, Review, RunContext, SideEffect,
+    Situation, Tool, ToolError, ToolOutput, UserAnswer, Verdict, review,
 };
 use crate::tool_call::arguments::{Arguments, validate};
 use crate::tool_call::call_questions::{AskedCall, KeptPayload, PendingQuestion};
@@ -43,6 +43,7 @@ pub(crate) struct Pipeline {
     pub(crate) services: Arc<Services>,
     pub(crate) origin: Arc<Origin>,
     pub(crate) call: ToolCall,
+    pub(crate) caller: Caller,
     /// Names of the tools that the agent sees. A call of another name is an unknown tool.
     pub(crate) visible: Arc<[String]>,
     pub(crate) progress: Arc<IntentProgress>,
@@ -341,6 +342,7 @@ impl Pipeline {
     fn situation<'a>(&'a self, tool: &'a dyn Tool, grants: &'a [Grant]) -> Situation<'a> {
         Situation {
             tool: &tool.spec().annotations,
+            caller: self.caller,
             agent: &self.origin.agent_path,
             grants,
             asking: self.services.asking,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posse_actors::event::SandboxTier;
-use posse_actors::ports::{AnswerSource, CommandDeletions};
+use posse_actors::ports::{AnswerSource, Caller, CommandDeletions};
 use proptest::prelude::*;
 
 use super::*;
@@ -55,6 +55,7 @@ fn runs(command: &str, cwd: &str) -> Action {
 fn judge(policy: &RulePolicy, agent: &str, grants: &[Grant], action: &Action) -> Verdict {
     let situation = Situation {
         tool: &UNKNOWN,
+        caller: Caller::Agent,
         agent,
         grants,
         asking: AnswerSource::Human,

@@ -279,6 +279,33 @@ fn replaced_files_are_asked_about() {
 }
 
 #[test]
+fn calls_of_the_user_are_asked_about_in_the_mode_plan() {
+    let rules = policy(&[r#"{"tool":"bash","match":{"commandPrefix":"mv"},"decision":"deny"}"#]);
+    let judge = |call: &str, mode, caller, asking| {
+        let tool = annotations(call.split(' ').next().unwrap());
+        let situation = Situation { mode, caller, tool: &tool, ..situation("build", &[], asking) };
+        match rules.judge(&action(call), &situation) {
+            Verdict::Allow(_) => "allow",
+            Verdict::Ask(_) => "ask",
+            Verdict::Deny { .. } => "deny",
+        }
+    };
+    let (plan, human) = (PermissionMode::Plan, AnswerSource::Human);
+    for (call, agent, user) in [
+        ("write_file a", "deny", "ask"),
+        ("bash mv a b", "deny", "deny"),
+        ("bash rm a", "allow", "allow"),
+        ("bash make", "allow", "allow"),
+        ("bash rm -rf /", "deny", "deny"),
+        ("read_file a", "allow", "allow"),
+    ] {
+        assert_eq!(judge(call, plan, Caller::Agent, human), agent, "{call}");
+        assert_eq!(judge(call, plan, Caller::User, human), user, "{call}");
+    }
+    assert_eq!(judge("write_file a", PermissionMode::Locked, Caller::User, human), "deny");
+}
+
+#[test]
 fn weaker_tiers_allow_less() {
     let reduced = SandboxTier::Reduced;
     let policy_here = policy(&[]);

@@ -64,6 +64,7 @@ fn verdict(
 ) -> String {
     let situation = Situation {
         tool: &annotations("bash"),
+        caller: Caller::Agent,
         agent,
         grants: granted,
         asking: AnswerSource::Nobody,

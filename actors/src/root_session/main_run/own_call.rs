@@ -11,7 +11,7 @@ use crate::conversation::{ContentPart, MessageId, ToolCall, Usage};
 use crate::event::{Event, MessageKind, Origin, ToolFailureClass};
 use crate::mailbox::{AliveToken, Lost, Report, spawn_unless_lost, tell};
 use crate::outcome::Ending;
-use crate::ports::ToolOutput;
+use crate::ports::{Caller, ToolOutput};
 use crate::replay::{OpenOwnCall, QueuedInput};
 use crate::root_session::main_run::MainRun;
 use crate::root_session::main_run::admission::StartHooks;
@@ -102,6 +102,7 @@ impl State {
         let (presence, _) = AliveToken::new();
         let args = tool_call::Args {
             call: call.clone(),
+            caller: Caller::User,
             question: None,
             attached: false,
             room_bytes: usize::MAX,
