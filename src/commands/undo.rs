@@ -4,13 +4,14 @@
 //! from the before-image; a file that differs from the result of the change is not touched.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::path::Path;
 
 use crate::checkpoint::{ChangedFile, RestoreChoice, Store};
 use crate::commands::rewind::restore_call;
 use crate::tools::{bash, write_file};
+use nix::fcntl::OFlag;
 use posse_actors::event::{Event, StoredRecord};
 use posse_actors::root_session::UserCall;
 use serde_json::{Value, json};
@@ -19,6 +20,7 @@ use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::hex::{hex, sha256};
 use crate::journal::{self, StateDir};
 use crate::protected::is_protected;
+use posse_base::resolved_path;
 use posse_base::shell_words::quoted;
 use sha2::{Digest, Sha256};
 
@@ -203,12 +205,13 @@ fn read(path: &Path) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// SHA-256 of the content of the file at `path`, in hex. `None` if it is no regular file or cannot
-/// be read.
+/// SHA-256 of the content of the file at the resolved `path`, in hex. `None` if it is no regular
+/// file, is behind a link or cannot be read.
 fn hash_of(path: &Path) -> Option<String> {
-    // Opening a pipe would block.
-    path.symlink_metadata().ok().filter(std::fs::Metadata::is_file)?;
-    let mut file = File::open(path).ok()?;
+    // Opening a pipe must not block.
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let mut file = File::from(resolved_path::open(path, flags).ok()?);
+    file.metadata().ok().filter(Metadata::is_file)?;
     let mut hash = Sha256::new();
     let mut chunk = vec![0; 1 << 20];
     loop {
@@ -382,5 +385,18 @@ mod tests {
         let made = call(dir.path(), &UndoableChange { path, ..new }).unwrap();
         let arguments: Value = serde_json::from_str(&made.arguments).unwrap();
         assert_eq!(arguments["unprotect"], json!([".vscode/tasks.json"]));
+    }
+
+    #[test]
+    fn file_behind_a_link_is_not_the_changed_one() {
+        let base = tempfile::tempdir().unwrap();
+        let at = |name: &str| base.path().canonicalize().unwrap().join(name);
+        fs::create_dir(at("w")).unwrap();
+        fs::write(at("w/f"), "text").unwrap();
+        let expected = Some(sha256(b"text"));
+        assert_eq!(hash_of(&at("w/f")), expected);
+        std::os::unix::fs::symlink(at("w"), at("folder")).unwrap();
+        std::os::unix::fs::symlink(at("w/f"), at("link")).unwrap();
+        assert_eq!([hash_of(&at("folder/f")), hash_of(&at("link"))], [None, None]);
     }
 }

@@ -18,9 +18,11 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{Flock, FlockArg, openat};
 use nix::libc;
+use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 
+use crate::protect::place::{self, FOLDER, PlaceKind, Root, Stat};
 use crate::trial::remove_abandoned_trials;
 
 pub(crate) use space::{MARK, TemporarySpace, space_main};
@@ -403,13 +405,20 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
 /// Makes the folder `path` and all folders below it accessible to the user (mode 0700). Follows no
 /// symbolic links and ignores errors.
 pub fn open_up(path: &Path) {
-    let mut folders = vec![path.to_owned()];
+    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return };
+    let Ok(root) = Root::open(above) else { return };
+    let mut folders = vec![PathBuf::from(name)];
     while let Some(folder) = folders.pop() {
-        if fs::symlink_metadata(&folder).is_ok_and(|found| found.is_dir()) {
-            fs::set_permissions(&folder, Permissions::from_mode(0o700)).ok();
-            let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
-            folders.extend(entries.map(|entry| entry.path()));
+        // By descriptor: a process that is left could put a link in place of a folder.
+        let Ok((above, name)) = root.open_parent(&folder) else { continue };
+        if !Stat::at(&above, name).is_ok_and(|found| found.kind == PlaceKind::Folder) {
+            continue;
         }
+        fchmodat(&above, name, Mode::S_IRWXU, FchmodatFlags::NoFollowSymlink).ok();
+        let Ok(opened) = openat(&above, name, FOLDER, Mode::empty()) else { continue };
+        let (entries, _) = place::list(&opened, usize::MAX).unwrap_or_default();
+        let inner = entries.into_iter().filter(|entry| entry.kind == PlaceKind::Folder);
+        folders.extend(inner.map(|entry| folder.join(entry.name)));
     }
 }
 

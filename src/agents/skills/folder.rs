@@ -1,14 +1,18 @@
 //! Folder of a skill: its contents, read without following symbolic links, within limits.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
-use std::path::{Component, Path};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
 
-use nix::fcntl::{OFlag, open, openat};
-use nix::sys::stat::Mode;
+use nix::dir::Dir;
+use nix::fcntl::{AtFlags, OFlag};
+use nix::sys::stat::{SFlag, fstatat};
 use posse_base::hex::{hex, sha256};
+use posse_base::resolved_path::{self, FOLDER, open_beneath};
 use sha2::{Digest, Sha256};
 
 /// The file that makes a folder a skill.
@@ -53,36 +57,52 @@ pub(super) struct HashedSkill {
 /// `all`: true to include hidden files and folders.
 pub(super) fn list(folder: &Path, all: bool, files_max: usize) -> io::Result<SkillFiles> {
     let mut listing = SkillFiles::default();
-    let mut open = vec![(folder.to_owned(), String::new(), 0)];
-    while let Some((folder, prefix, depth)) = open.pop() {
-        let mut entries: Vec<_> = fs::read_dir(&folder)?.filter_map(Result::ok).collect();
-        entries.sort_unstable_by_key(fs::DirEntry::file_name);
-        for entry in entries {
-            let Ok(name) = entry.file_name().into_string() else {
+    let folders = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+    let root = resolved_path::open(folder, folders)?;
+    let mut open = vec![(String::new(), 0)];
+    while let Some((prefix, depth)) = open.pop() {
+        let folder = open_beneath(&root, Path::new(&prefix), folders)?;
+        for name in sorted_names(&folder)? {
+            let Ok(name) = name.into_string().map_err(|name| {
                 // A name that is not UTF-8 cannot be requested.
-                listing.odd.push(entry.file_name().to_string_lossy().into_owned());
+                listing.odd.push(name.to_string_lossy().into_owned());
+            }) else {
                 continue;
             };
             if name.starts_with('.') && !all {
                 continue;
             }
             let path = format!("{prefix}{name}");
-            let kind = entry.file_type()?;
+            let found = fstatat(&folder, name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW)?;
+            let kind = SFlag::from_bits_truncate(found.st_mode & SFlag::S_IFMT.bits());
+            let is_folder = kind == SFlag::S_IFDIR;
             if listing.files.len() + listing.odd.len() >= files_max {
                 listing.cut = true;
                 return Ok(listing);
             }
-            if kind.is_dir() && depth < DEPTH_MAX {
-                open.push((entry.path(), format!("{path}/"), depth + 1));
-            } else if kind.is_file() {
-                listing.files.insert(path, entry.metadata()?.len());
+            if is_folder && depth < DEPTH_MAX {
+                open.push((format!("{path}/"), depth + 1));
+            } else if kind == SFlag::S_IFREG {
+                listing.files.insert(path, u64::try_from(found.st_size).unwrap_or(0));
             } else {
-                listing.cut |= kind.is_dir();
+                listing.cut |= is_folder;
                 listing.odd.push(path);
             }
         }
     }
     Ok(listing)
+}
+
+fn sorted_names(folder: &OwnedFd) -> io::Result<Vec<OsString>> {
+    let mut names = Vec::new();
+    for entry in Dir::from_fd(folder.try_clone()?)?.iter().filter_map(Result::ok) {
+        let name = entry.file_name().to_bytes();
+        if !matches!(name, b"." | b"..") {
+            names.push(OsStr::from_bytes(name).to_owned());
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
 }
 
 /// Hashes all files below `folder`, hidden ones included, and reads [`MAIN`]. The error is the reason why
@@ -145,22 +165,18 @@ pub(super) fn read(folder: &Path, path: &str, limit: u64) -> io::Result<Vec<u8>>
     Ok(bytes)
 }
 
-/// Opens the regular file `path` below `folder` without following a symbolic link below `folder`.
+/// Opens the regular file `path` below the resolved `folder` without following a symbolic link.
 fn open_file(folder: &Path, path: &str) -> io::Result<File> {
     let normal = |part| match part {
         Component::Normal(name) => Some(name),
         _ => None,
     };
-    let names: Option<Vec<_>> = Path::new(path).components().map(normal).collect();
-    let names = names.unwrap_or_default();
-    let (last, above) = names.split_last().ok_or(io::ErrorKind::InvalidInput)?;
-    let folders = OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let mut at: OwnedFd = open(folder, folders, Mode::empty())?;
-    for name in above {
-        at = openat(&at, *name, folders | OFlag::O_NOFOLLOW, Mode::empty())?;
-    }
-    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
-    let file = File::from(openat(&at, *last, flags, Mode::empty())?);
+    let names: Option<PathBuf> = Path::new(path).components().map(normal).collect();
+    let path = names.filter(|path| !path.as_os_str().is_empty());
+    let path = path.ok_or(io::ErrorKind::InvalidInput)?;
+    let folder = resolved_path::open(folder, FOLDER)?;
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let file = File::from(open_beneath(&folder, &path, flags)?);
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is not a file"));
     }

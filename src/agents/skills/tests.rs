@@ -291,3 +291,22 @@ fn long_skill_is_given_in_pages() {
     assert!(content.contains(&format!("\nStep {}: ", number - 1)), "{line}");
     assert!(!content.contains(line), "{line}");
 }
+
+#[test]
+fn nothing_is_listed_or_read_through_a_link_above_a_skill() {
+    let base = tempfile::tempdir().unwrap();
+    let at = |name: &str| base.path().canonicalize().unwrap().join(name);
+    fs::create_dir_all(at("w/skill/more")).unwrap();
+    fs::write(at("w/skill/more/note"), "words").unwrap();
+    let folder = at("w/skill");
+    let names = |found: std::io::Result<folder::SkillFiles>| {
+        found.map(|found| found.files.into_keys().collect::<Vec<_>>()).ok()
+    };
+    assert_eq!(names(folder::list(&folder, true, 9)), Some(vec!["more/note".to_owned()]));
+    assert_eq!(folder::read(&folder, "more/note", 9).unwrap(), b"words");
+    // A running command replaces a folder above it.
+    fs::rename(at("w"), at("home")).unwrap();
+    symlink(at("home"), at("w")).unwrap();
+    assert_eq!(names(folder::list(&folder, true, 9)), None);
+    assert!(folder::read(&folder, "more/note", 9).is_err());
+}

@@ -21,6 +21,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use posse_base::count;
 use posse_base::failure::printable;
 use posse_base::hex::sha256;
+use posse_base::resolved_path::{self, FOLDER};
 use posse_base::secrets;
 use tempfile::TempDir;
 
@@ -503,7 +504,7 @@ fn read_hidden(roots: &[Watched], path: &Path) -> Option<(bool, Vec<u8>)> {
         let (folder, name) = root.open_parent(below).ok()?;
         place::read(&folder, name, registry_settings::BYTES_MAX).ok()?
     } else {
-        let folder = fs::File::open(path.parent()?).ok()?;
+        let folder = resolved_path::open(path.parent()?, FOLDER).ok()?;
         place::read(&folder, Path::new(path.file_name()?), registry_settings::BYTES_MAX).ok()?
     };
     Some((inside.is_some(), bytes?))

@@ -6,7 +6,7 @@ use std::fs::{File, Metadata};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use nix::dir::{Dir, Type};
@@ -16,6 +16,7 @@ use nix::sys::stat::{
     FchmodatFlags, FileStat, Mode, SFlag, fchmod, fchmodat, fstat, fstatat, mkdirat,
 };
 use nix::unistd::{UnlinkatFlags, unlinkat};
+use posse_base::resolved_path::open_beneath;
 
 /// Flags for opening a folder. A link is not followed.
 pub(crate) const FOLDER: OFlag = OFlag::O_RDONLY
@@ -114,18 +115,18 @@ impl Root {
     /// Opens the folder at `relative` without following links.
     pub(crate) fn open_folder(&self, relative: &Path) -> Result<OwnedFd, Errno> {
         if relative.as_os_str().len() < PATH_BYTES_MAX {
-            return open_beneath(&self.folder, relative);
+            return open_beneath(&self.folder, relative, FOLDER);
         }
         // The kernel accepts no longer path in one call.
         let mut folder = self.folder.try_clone().map_err(|_| Errno::EMFILE)?;
         let mut piece = PathBuf::new();
         for part in relative.components() {
             if piece.as_os_str().len() + part.as_os_str().len() >= PATH_BYTES_MAX {
-                folder = open_beneath(&folder, &std::mem::take(&mut piece))?;
+                folder = open_beneath(&folder, &std::mem::take(&mut piece), FOLDER)?;
             }
             piece.push(part);
         }
-        open_beneath(&folder, &piece)
+        open_beneath(&folder, &piece, FOLDER)
     }
 
     /// Opens the folder at `relative`, also if its owner cannot read it: a command must not hide a
@@ -184,40 +185,6 @@ impl Root {
         let parent = relative.parent().unwrap_or(Path::new(""));
         Ok((self.open_folder(parent)?, Path::new(name)))
     }
-}
-
-#[cfg(target_os = "linux")]
-fn open_beneath(root: &OwnedFd, relative: &Path) -> Result<OwnedFd, Errno> {
-    use nix::fcntl::{OpenHow, ResolveFlag, openat2};
-
-    let relative = if relative.as_os_str().is_empty() { Path::new(".") } else { relative };
-    let how = OpenHow::new().flags(FOLDER).resolve(
-        ResolveFlag::RESOLVE_BENEATH
-            | ResolveFlag::RESOLVE_NO_SYMLINKS
-            | ResolveFlag::RESOLVE_NO_MAGICLINKS,
-    );
-    match openat2(root, relative, how) {
-        // Some containers do not support this system call.
-        Err(Errno::ENOSYS | Errno::EPERM) => open_by_steps(root, relative),
-        opened => opened,
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn open_beneath(root: &OwnedFd, relative: &Path) -> Result<OwnedFd, Errno> {
-    open_by_steps(root, relative)
-}
-
-fn open_by_steps(root: &OwnedFd, relative: &Path) -> Result<OwnedFd, Errno> {
-    let mut folder = openat(root, ".", FOLDER, Mode::empty())?;
-    for part in relative.components() {
-        match part {
-            Component::CurDir => {}
-            Component::Normal(name) => folder = openat(&folder, name, FOLDER, Mode::empty())?,
-            _ => return Err(Errno::EXDEV),
-        }
-    }
-    Ok(folder)
 }
 
 /// Returns the creation time of a folder, which tells folders with a reused inode number apart.

@@ -157,3 +157,49 @@ fn size_is_that_of_files_and_folders_without_links() {
     assert!(exceeds(1_000_000, 3));
     assert!(!exceeds(1_000_000, 4));
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn folders_are_opened_up_without_following_links() {
+    use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+    let place = tempfile::tempdir().unwrap();
+    let at = |name: &str| place.path().join(name);
+    let outside = place.path().join("outside");
+    fs::create_dir_all(outside.join("sub")).unwrap();
+    fs::create_dir_all(at("tree/a/sub")).unwrap();
+    symlink(&outside, at("link")).unwrap();
+    let closed = Permissions::from_mode(0o550);
+    for folder in [&outside, &outside.join("sub")] {
+        fs::set_permissions(folder, closed.clone()).unwrap();
+    }
+    let is_done = AtomicBool::new(false);
+    let is_over = || is_done.load(Ordering::Relaxed);
+    std::thread::scope(|threads| {
+        // A process that is left swaps a folder with a link.
+        threads.spawn(|| {
+            while !is_over() {
+                let exchange = RenameFlags::RENAME_EXCHANGE;
+                let (folder, link) = (at("tree/a"), at("link"));
+                renameat2(AT_FDCWD, &folder, AT_FDCWD, &link, exchange).unwrap();
+            }
+        });
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(500) {
+            open_up(&at("tree"));
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+    for folder in [&outside, &outside.join("sub")] {
+        assert_eq!(fs::metadata(folder).unwrap().mode() & 0o7777, 0o550, "{}", folder.display());
+    }
+    // Folders of the tree itself, of every depth.
+    let deep = at("own/a/b/c");
+    fs::create_dir_all(&deep).unwrap();
+    for folder in deep.ancestors().take(4) {
+        fs::set_permissions(folder, Permissions::from_mode(0o0)).unwrap();
+    }
+    open_up(&at("own"));
+    for folder in deep.ancestors().take(4) {
+        assert_eq!(fs::metadata(folder).unwrap().mode() & 0o7777, 0o700);
+    }
+}

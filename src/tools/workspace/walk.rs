@@ -10,16 +10,10 @@ use std::path::{Component, Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::Mode;
+pub use posse_base::resolved_path::{FOLDER, open_beneath};
 
 use super::entry::{FileKind, FileStatus};
 use super::{Root, entry};
-
-/// Flags that open a folder only for access to names below it.
-#[cfg(target_os = "linux")]
-pub const FOLDER: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
-/// Flags that open a folder only for access to names below it.
-#[cfg(not(target_os = "linux"))]
-pub const FOLDER: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
 
 /// Maximum number of symbolic links that are followed for one path, as in kernels.
 const LINKS_MAX: u32 = 40;
@@ -97,69 +91,20 @@ fn restore_spelling(roots: &[Root], mut place: ResolvedPath) -> ResolvedPath {
     place
 }
 
-/// Opens `path` beneath the folder `root`; an empty path is `root` itself. A symbolic link in any
-/// component is the error `ELOOP`.
-pub fn open_beneath(root: &OwnedFd, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
-    let flags = flags | OFlag::O_CLOEXEC;
-    #[cfg(target_os = "linux")]
-    {
-        use nix::fcntl::ResolveFlag;
-        match openat2(root, path, flags, ResolveFlag::RESOLVE_NO_SYMLINKS) {
-            // An old kernel, a filter that predates the call, or a concurrent rename.
-            Err(Errno::ENOSYS | Errno::EPERM | Errno::EAGAIN) => {}
-            opened => return opened,
-        }
-    }
-    open_stepwise(root, path, flags)
-}
-
-#[cfg(target_os = "linux")]
-fn openat2(
-    root: &OwnedFd,
-    path: &Path,
-    flags: OFlag,
-    links: nix::fcntl::ResolveFlag,
-) -> Result<OwnedFd, Errno> {
-    use nix::fcntl::{OpenHow, ResolveFlag, openat2};
-    let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS | links;
-    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-    openat2(root, path, OpenHow::new().flags(flags).resolve(resolve))
-}
-
 /// Resolves an existing path within one root by `openat2`, in three system calls. `None` in all
 /// other cases; the stepwise walk then decides.
 #[cfg(target_os = "linux")]
 fn ask_kernel(roots: &[Root], root: usize, path: &Path) -> Option<ResolvedPath> {
-    let handle = OFlag::O_PATH | OFlag::O_CLOEXEC;
-    let links = nix::fcntl::ResolveFlag::empty();
-    let found = openat2(&roots[root].directory, path, handle, links).ok()?;
+    use nix::fcntl::{OpenHow, ResolveFlag, openat2};
+    let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS;
+    let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC).resolve(resolve);
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    let found = openat2(&roots[root].directory, path, how).ok()?;
     let entry = FileStatus::of(&found).ok()?;
     let real = entry::real_path(&found).ok()?;
     let relative = real.strip_prefix(&roots[root].path).ok()?.to_owned();
     // The path of a removed file reads as one that never existed.
     (entry.links > 0).then_some(ResolvedPath { root, relative, entry: Some(entry) })
-}
-
-fn open_stepwise(root: &OwnedFd, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
-    let mut names: Vec<&OsStr> = path.components().map(Component::as_os_str).collect();
-    let last = names.pop().unwrap_or(OsStr::new("."));
-    let mut above: Option<OwnedFd> = None;
-    for name in names {
-        let folder = above.as_ref().unwrap_or(root);
-        above = Some(open_step(folder, name, FOLDER)?);
-    }
-    open_step(above.as_ref().unwrap_or(root), last, flags)
-}
-
-/// Opens `name` in `folder`. A link is the error `ELOOP`, except with `O_PATH` alone, which opens
-/// the link itself.
-fn open_step(folder: &OwnedFd, name: &OsStr, flags: OFlag) -> Result<OwnedFd, Errno> {
-    openat(folder, name, flags | OFlag::O_NOFOLLOW, Mode::empty()).map_err(|errno| {
-        let link = |entry: FileStatus| entry.kind == FileKind::Link;
-        let is_link =
-            errno == Errno::ENOTDIR && FileStatus::at(folder, Path::new(name)).is_ok_and(link);
-        if is_link { Errno::ELOOP } else { errno }
-    })
 }
 
 /// State of a stepwise walk from a root towards a path.

@@ -229,7 +229,7 @@ impl OpenWorktree {
 
     /// Finds the new files that are not in `changed`, such as files that git ignores. Skips marked
     /// cache folders.
-    fn find_left_out(&self, changed: &[Changed], stop: &Stop) -> LeftOut {
+    pub(super) fn find_left_out(&self, changed: &[Changed], stop: &Stop) -> LeftOut {
         let known: BTreeSet<PathBuf> = changed.iter().map(|one| self.cwd.join(&one.path)).collect();
         let based = self.based.keys().map(|path| self.cwd.join(path));
         let known: Arc<BTreeSet<PathBuf>> = Arc::new(known.into_iter().chain(based).collect());
@@ -246,7 +246,11 @@ impl OpenWorktree {
             let path = match &entry {
                 Ok(entry) if entry.file_type().is_some_and(|kind| kind.is_dir()) => continue,
                 Ok(entry) if known.contains(entry.path()) => continue,
-                Ok(entry) => entry.path().strip_prefix(&self.cwd).unwrap_or(entry.path()),
+                Ok(entry) => match entry.path().strip_prefix(&self.cwd) {
+                    Ok(path) if self.is_entry(path) => path,
+                    // The walk uses names: a link leads elsewhere.
+                    _ => continue,
+                },
                 // Its content is unknown.
                 Err(_) => Path::new("(what cannot be read)"),
             };
@@ -259,6 +263,12 @@ impl OpenWorktree {
             }
         }
         left_out
+    }
+
+    /// True if `path`, which is relative to the working directory, is an entry of a folder of the
+    /// worktree below the working directory.
+    fn is_entry(&self, path: &Path) -> bool {
+        path.file_name().is_some() && entry_at(&self.work, &self.prefix.join(path)).is_ok()
     }
 
     /// Reads the content of the file in the base; of a link, its target. `None` if the base does

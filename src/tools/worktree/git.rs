@@ -71,11 +71,15 @@ pub(super) async fn repository(
     let same = |said: &Path, known: &Path| {
         said.canonicalize().ok().is_some_and(|said| Some(said) == known.canonicalize().ok())
     };
-    let is_here = git_dir == common_said
-        || git_dir.parent().is_some_and(|list| list == common_said.join("worktrees"));
+    let in_list = git_dir.strip_prefix(common_said.join("worktrees")).ok();
+    let in_list = in_list.filter(|name| name.file_name() == Some(name.as_os_str()));
+    let is_here = git_dir == common_said || in_list.is_some();
     if !same(&common_said, &common) || !same(&top_said, &top) || !is_here {
         return Err(Unavailable::Elsewhere);
     }
+    // The paths that are used are those known without git: no link is on the way.
+    let git_dir =
+        in_list.map_or_else(|| common.clone(), |name| common.join("worktrees").join(name));
     let head = path().filter(|_| answer.is_success).ok_or(Unavailable::NoCommit)?;
     let head = head.to_str().filter(|head| head.bytes().all(|byte| byte.is_ascii_hexdigit()));
     let head = head.ok_or(Unavailable::NoCommit)?.to_owned();

@@ -5,14 +5,18 @@
 //! how far an interrupted merge got.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use posse_base::failure::printable;
+use posse_base::resolved_path::{self, FOLDER};
 use serde::{Deserialize, Serialize};
 
-use crate::worktree::changes::OpenWorktree;
+use crate::change::FILE_BYTES_MAX;
+use crate::worktree::changes::{OpenWorktree, entry_at, open_in};
 use crate::worktree::snapshot::{BASE, BASE_LIST, Based};
 use crate::worktree::{Unavailable, failed, load, make_folder, store};
 use posse_base::hex::sha256;
@@ -116,11 +120,30 @@ fn write(base: &Path, whole: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Returns true if the file `path` in the workspace at `cwd` has the hash `becomes`, or is missing
-/// if `becomes` is `None`. False if the file cannot be read.
+/// if `becomes` is `None`. False if the file cannot be read, is too large for a merge, or is behind
+/// a link.
 pub(super) fn is_here(cwd: &Path, path: &str, becomes: Option<&str>) -> bool {
-    match (fs::read(cwd.join(path)), becomes) {
-        (Ok(bytes), Some(hash)) => sha256(&bytes) == hash,
-        (Err(error), None) => is_absent(&error),
+    let path = Path::new(path);
+    let Ok(folder) = resolved_path::open(cwd, FOLDER) else { return false };
+    match (entry_at(&folder, path), becomes) {
+        (Ok((above, _)), Some(hash)) => {
+            let name = path.file_name().unwrap_or_default();
+            content(&above, name).is_ok_and(|bytes| sha256(&bytes) == hash)
+        }
+        (Err(errno), None) => is_absent(&errno.into()),
         (Ok(_), None) | (Err(_), Some(_)) => false,
     }
+}
+
+/// Reads the regular file `name` in `folder`, of at most [`FILE_BYTES_MAX`] bytes.
+fn content(folder: &OwnedFd, name: &OsStr) -> io::Result<Vec<u8>> {
+    let file = open_in(folder, name)?;
+    let mut bytes = Vec::new();
+    if file.metadata()?.is_file() {
+        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 <= FILE_BYTES_MAX {
+            return Ok(bytes);
+        }
+    }
+    Err(io::ErrorKind::InvalidInput.into())
 }

@@ -5,6 +5,7 @@
 //! names, nor as hard links, nor if a scan has registered them before they were renamed.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -12,17 +13,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, open, readlinkat};
-use nix::sys::stat::Mode;
+use nix::fcntl::{OFlag, readlinkat};
 use posse_base::failure::printable;
+use posse_base::resolved_path;
 use posse_base::secrets::files::SecretFiles;
 use posse_base::secrets::is_secret;
 use serde::{Deserialize, Serialize};
 
 use crate::listing::Stop;
 use crate::workspace::links::{Linked, SecretLinks};
-use crate::workspace::{FileKind, FileStatus, open_beneath};
+use crate::workspace::{FOLDER, FileKind, FileStatus, open_beneath};
 use crate::worktree::changes::{entry_at, open_in};
 use crate::worktree::git::Repository;
 use crate::worktree::{TREE, Unavailable, failed, make_folder, store};
@@ -83,9 +85,8 @@ pub(super) fn make(
     for made in [&tree, &base] {
         make_folder(made).map_err(|error| failed("the worktree", &error))?;
     }
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let top = open(&repository.top, flags, Mode::empty())
-        .map_err(|errno| failed("the workspace", &errno.into()))?;
+    let top = resolved_path::open(&repository.top, OFlag::O_RDONLY | OFlag::O_DIRECTORY)
+        .map_err(|error| failed("the workspace", &error))?;
     let mut copying = Copying {
         top,
         links: SecretLinks::new(vec![repository.top.clone()], secret_files),
@@ -256,19 +257,22 @@ fn git_folder(git: &Path, repository: &Repository) -> io::Result<()> {
     fs::write(git.join("commondir"), common)?;
     // Ignore rules of the user for this repository.
     let exclude = Path::new("info/exclude");
-    if let Some((mut rules, _)) = plain_file(&repository.common, exclude, EXCLUDE_BYTES_MAX)? {
+    let folder = resolved_path::open(&repository.common, FOLDER)?;
+    if let Some((mut rules, _)) = plain_file(&folder, exclude, EXCLUDE_BYTES_MAX)? {
         make_folder(&git.join("info"))?;
         io::copy(&mut rules, &mut create(&git.join(exclude))?)?;
     }
-    for entry in fs::read_dir(&repository.git_dir)?.flatten() {
-        let name = entry.file_name();
+    let folder = resolved_path::open(&repository.git_dir, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
+    for entry in Dir::from_fd(folder.try_clone()?)?.iter() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
         // An index can be split into two files.
-        let is_index = name == "index" || name.as_bytes().starts_with(b"sharedindex.");
+        let is_index = name == b"index" || name.starts_with(b"sharedindex.");
+        let name = Path::new(OsStr::from_bytes(name));
         if is_index
-            && let Some((mut index, permissions)) =
-                plain_file(&repository.git_dir, Path::new(&name), INDEX_BYTES_MAX)?
+            && let Some((mut index, permissions)) = plain_file(&folder, name, INDEX_BYTES_MAX)?
         {
-            let mut made = create(&git.join(&name))?;
+            let mut made = create(&git.join(name))?;
             io::copy(&mut index, &mut made)?;
             made.set_permissions(permissions)?;
         }
@@ -280,14 +284,12 @@ fn git_folder(git: &Path, repository: &Repository) -> io::Result<()> {
 /// missing, no regular file, larger than `bytes_max`, known under another name, or behind a link: a
 /// running command may put one there.
 fn plain_file(
-    folder: &Path,
+    folder: &OwnedFd,
     path: &Path,
     bytes_max: u64,
 ) -> io::Result<Option<(io::Take<File>, Permissions)>> {
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
-    let folder = open(folder, flags, Mode::empty())?;
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_NOFOLLOW;
-    let Ok(file) = open_beneath(&folder, path, flags) else { return Ok(None) };
+    let Ok(file) = open_beneath(folder, path, flags) else { return Ok(None) };
     let file = File::from(file);
     let found = file.metadata()?;
     let is_plain = found.is_file() && found.len() <= bytes_max && found.nlink() == 1;
@@ -296,6 +298,9 @@ fn plain_file(
 
 #[cfg(test)]
 mod tests {
+    use nix::fcntl::open;
+    use nix::sys::stat::Mode;
+
     use super::*;
 
     #[test]
@@ -338,7 +343,7 @@ mod tests {
     #[test]
     fn files_of_git_are_not_copied_through_links() {
         let base = tempfile::tempdir().unwrap();
-        let at = |name: &str| base.path().join(name);
+        let at = |name: &str| base.path().canonicalize().unwrap().join(name);
         fs::create_dir_all(at("git/info")).unwrap();
         fs::write(at("secret"), "key").unwrap();
         fs::write(at("git/index"), "index").unwrap();
@@ -364,5 +369,13 @@ mod tests {
         fs::write(at("git/info/exclude"), "*.log").unwrap();
         git_folder(&at("again"), &repository).unwrap();
         assert_eq!(fs::read_to_string(at("again/info/exclude")).unwrap(), "*.log");
+        // A running command replaces a folder above it.
+        fs::create_dir(at("home")).unwrap();
+        fs::rename(at("git"), at("home/git")).unwrap();
+        symlink(at("home"), at("w")).unwrap();
+        let git = at("w/git");
+        let repository = Repository { git_dir: git.clone(), common: git, ..repository };
+        assert!(git_folder(&at("third"), &repository).is_err());
+        assert!(!at("third/index").exists() && !at("third/info/exclude").exists());
     }
 }

@@ -332,3 +332,44 @@ fn link_in_place_of_the_working_directory_is_not_followed() {
         assert!(!named.contains(&"private") && changes.left_out == 0, "{changes:?}");
     }
 }
+
+#[test]
+fn merged_files_are_compared_without_following_links() {
+    let base = tempfile::tempdir().unwrap();
+    let at = |name: &str| base.path().canonicalize().unwrap().join(name);
+    for folder in ["w/sub", "outside"] {
+        fs::create_dir_all(at(folder)).unwrap();
+    }
+    fs::write(at("w/sub/f"), "merged").unwrap();
+    fs::write(at("outside/f"), "merged").unwrap();
+    symlink(at("outside"), at("w/folder")).unwrap();
+    symlink(at("outside/f"), at("w/link")).unwrap();
+    symlink("/dev/zero", at("w/endless")).unwrap();
+    let hash = posse_base::hex::sha256(b"merged");
+    let is_here = |path: &str| merged_state::is_here(&at("w"), path, Some(&hash));
+    assert!(is_here("sub/f"));
+    assert!(!is_here("link") && !is_here("folder/f"));
+    // Neither ends.
+    nix::unistd::mkfifo(&at("w/pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    assert!(!is_here("pipe") && !is_here("endless"));
+
+    let is_gone = |path: &str| merged_state::is_here(&at("w"), path, None);
+    assert!(is_gone("sub/none") && is_gone("none/f") && is_gone("sub/f/below"));
+    assert!(!is_gone("sub/f") && !is_gone("folder/none"));
+}
+
+#[test]
+fn left_out_files_are_those_of_the_worktree() {
+    let world = WorktreeFixture::new();
+    let worktrees = world.make("i", "sub").unwrap();
+    let tree = worktrees.of_caller("i", None).unwrap();
+    fs::create_dir(world.path("outside")).unwrap();
+    world.put("outside/name of a secret", "");
+    // A command of the subagent swaps its working directory while it is compared.
+    let cwd = worktrees.cwd_of("i").unwrap();
+    fs::rename(&cwd, cwd.with_file_name("moved")).unwrap();
+    symlink(world.path("outside"), &cwd).unwrap();
+    let (stop, _held) = Stop::after(Duration::from_secs(20));
+    let LeftOut { count, named } = tree.find_left_out(&[], &stop);
+    assert_eq!((count, named), (0, Vec::new()));
+}
