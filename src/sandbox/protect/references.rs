@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::fs::{self, File, Metadata};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -298,13 +298,17 @@ impl GitReferences {
 
     /// Returns the settings in `file` that refer to paths; none if it cannot be read.
     fn settings(&mut self, file: &Path) -> Vec<PathSetting> {
+        let state =
+            |found: &Metadata| (found.dev(), found.ino(), found.ctime(), found.ctime_nsec());
         let Ok(found) = fs::metadata(file) else { return Vec::new() };
-        let state = (found.dev(), found.ino(), found.ctime(), found.ctime_nsec());
-        if let Some(known) = self.known.get(file).filter(|known| known.state == state) {
+        if let Some(known) = self.known.get(file).filter(|known| known.state == state(&found)) {
             return known.settings.clone();
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let Some(bytes) = read(file, gitconfig::BYTES_MAX) else { return Vec::new() };
+        // A running command may have swapped a folder above it, so this can be another file.
+        let Some((opened, found)) = open_regular(file) else { return Vec::new() };
+        let state = state(&found);
+        let Some(bytes) = read_up_to(opened, gitconfig::BYTES_MAX) else { return Vec::new() };
         let settings = gitconfig::path_settings(&bytes);
         if self.known.len() >= KNOWN_MAX {
             self.known.clear();
@@ -409,12 +413,19 @@ fn read_path(path: &Path) -> Option<PathBuf> {
 
 /// Reads a regular file of at most `bytes_max` bytes.
 pub(super) fn read(path: &Path, bytes_max: u64) -> Option<Vec<u8>> {
-    let mut options = fs::OpenOptions::new();
+    read_up_to(open_regular(path)?.0, bytes_max)
+}
+
+/// Opens a regular file, and returns its own metadata.
+fn open_regular(path: &Path) -> Option<(File, Metadata)> {
+    let mut options = File::options();
     let file =
         options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path).ok()?;
-    if !file.metadata().is_ok_and(|found| found.is_file()) {
-        return None;
-    }
+    let found = file.metadata().ok().filter(Metadata::is_file)?;
+    Some((file, found))
+}
+
+fn read_up_to(file: File, bytes_max: u64) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let length = file.take(bytes_max + 1).read_to_end(&mut bytes).ok()?;
     (length as u64 <= bytes_max).then_some(bytes)
@@ -506,5 +517,42 @@ mod tests {
         let paths = obeyed(&base, "r");
         assert!(paths.contains(&"r/pre-commit".to_owned()), "{paths:?}");
         assert!(!paths.contains(&"r".to_owned()), "{paths:?}");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn cached_settings_are_those_of_the_file_with_the_stored_status() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        use std::time::{Duration, Instant};
+
+        use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+        let base = tempfile::tempdir().unwrap();
+        let at = |name: &str| base.path().join(name);
+        write(base.path(), "a/conf", "[core]\nhooksPath = /one\n");
+        write(base.path(), "b/conf", "[core]\nhooksPath = /other\n");
+        let first = fs::metadata(at("a/conf")).unwrap().ino();
+        std::thread::sleep(Duration::from_millis(30));
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            // A running command swaps the folders.
+            threads.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    let exchange = RenameFlags::RENAME_EXCHANGE;
+                    renameat2(AT_FDCWD, &at("a"), AT_FDCWD, &at("b"), exchange).unwrap();
+                }
+            });
+            let begin = Instant::now();
+            let mut wrong = 0;
+            while begin.elapsed() < Duration::from_millis(500) {
+                let mut references = GitReferences::new(None, None);
+                references.settings(&at("a/conf"));
+                let known = references.known.get(&at("a/conf")).unwrap();
+                let expected = if known.state.1 == first { "/one" } else { "/other" };
+                let PathSetting::Hooks(path) = &known.settings[0] else { panic!() };
+                wrong += usize::from(path != expected);
+            }
+            is_done.store(true, Ordering::Relaxed);
+            assert_eq!(wrong, 0);
+        });
     }
 }
