@@ -464,12 +464,9 @@ impl Protections {
         }
         let Surroundings { own, home, readable_secrets, .. } = surroundings;
         let base = surroundings.roots.first();
-        let readable = readable_secrets.iter().filter_map(|name| {
-            let path = match (name.strip_prefix("~"), home) {
-                (Ok(below), Some(home)) => home.join(below),
-                _ => base.map_or_else(|| PathBuf::from(name), |base| base.join(name)),
-            };
-            std::fs::canonicalize(path).ok()
+        let readable = readable_secrets.iter().map(|name| match (name.strip_prefix("~"), home) {
+            (Ok(below), Some(home)) => home.join(below),
+            _ => base.map_or_else(|| PathBuf::from(name), |base| base.join(name)),
         });
         let (roots, beyond) = &key;
         let mut protection = Protection::new(

@@ -200,7 +200,8 @@ pub enum ProtectionMethod {
 impl Protection {
     /// Creates the protection of `roots`, which are absolute and resolved. `own`: posse's own
     /// folders, hidden from commands; `home`: searched for credentials; `readable`: secrets that
-    /// commands may read; `quarantine`: folder for moved files. Fails if a root cannot be opened.
+    /// commands may read, of which links below a root lead nowhere; `quarantine`: folder for moved
+    /// files. Fails if a root cannot be opened.
     pub fn new(
         roots: &[PathBuf],
         own: Vec<PathBuf>,
@@ -208,6 +209,9 @@ impl Protection {
         readable: Vec<PathBuf>,
         quarantine: PathBuf,
     ) -> Result<Protection, Errno> {
+        // A link below a root may be the work of the repository or of a command.
+        let followed = |path: PathBuf| references::resolve_outside(&path, roots);
+        let readable = readable.into_iter().filter_map(followed).collect();
         // The scan of the outer root covers nested ones.
         let is_nested =
             |path: &&PathBuf| roots.iter().any(|other| other != *path && path.starts_with(other));

@@ -358,6 +358,15 @@ pub(super) fn resolve(path: &Path) -> PathBuf {
     way(path).pop().unwrap_or_default()
 }
 
+/// Returns the path to which `path` leads as [`resolve`] does. `None` if a link on the way is below
+/// one of the resolved `roots`.
+pub(super) fn resolve_outside(path: &Path, roots: &[PathBuf]) -> Option<PathBuf> {
+    let mut links = way(path);
+    let end = links.pop()?;
+    let is_inside = |link: &PathBuf| roots.iter().any(|root| link.starts_with(root));
+    (!links.iter().any(is_inside)).then_some(end)
+}
+
 /// Returns the links on the way to `path`, which is absolute.
 pub(super) fn links_on_the_way(path: &Path) -> Vec<PathBuf> {
     let mut found = way(path);

@@ -725,6 +725,32 @@ fn home_credentials_are_hidden_unless_the_user_allows_them() {
 }
 
 #[test]
+fn link_in_place_of_a_readable_secret_uncovers_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = folder.path().canonicalize().unwrap();
+    let (home, root) = (base.join("home"), base.join("ws"));
+    for path in [".aws/credentials", "dotfiles/netrc"] {
+        write(&home, path, "x");
+    }
+    write(&root, "plain/.env", "x");
+    // Links of the repository or of a command, and one of the user outside the workspace.
+    symlink(home.join(".aws/credentials"), root.join(".env")).unwrap();
+    symlink(home.join(".aws"), root.join("sub")).unwrap();
+    symlink(home.join("dotfiles/netrc"), home.join(".netrc")).unwrap();
+    symlink(&root, base.join("to-ws")).unwrap();
+    let names = ["ws/.env", "ws/sub/credentials", "to-ws/plain/.env", "home/.netrc"];
+    let protection = Protection::new(
+        std::slice::from_ref(&root),
+        Vec::new(),
+        Some(home.clone()),
+        names.map(|name| base.join(name)).to_vec(),
+        base.join("q"),
+    );
+    let survey = Arc::new(protection.unwrap()).survey();
+    assert_eq!(survey.hidden, [home.join(".aws"), home.join(".aws/credentials")]);
+}
+
+#[test]
 fn only_folders_that_changed_are_read_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().canonicalize().unwrap();
