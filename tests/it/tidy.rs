@@ -1,5 +1,6 @@
 //! Rules about the source that no compiler checks, each with the required action.
 
+mod by_name;
 mod imports;
 
 use std::collections::{BTreeMap, BTreeSet};
