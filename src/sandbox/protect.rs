@@ -16,6 +16,7 @@ mod git_files;
 mod git_folder;
 mod gitconfig;
 mod harmless;
+mod head_commit;
 mod index;
 mod known_secrets;
 mod linked_worktrees;
@@ -40,6 +41,7 @@ mod tool_writes;
 mod watched;
 mod work_trees;
 
+use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -58,6 +60,7 @@ pub use committed::{TrackedSecret, TrackedView, tracked_lines};
 use exemptions::Lifted;
 pub use finding::{Finding, ProtectAction, ProtectedChange, Whose};
 pub use finding_lines::finding_lines;
+use head_commit::HeadCommits;
 use new_worktrees::NewWorktrees;
 use place::Identity;
 use quarantine::Quarantine;
@@ -121,6 +124,7 @@ struct GuardState {
     git: GitReferences,
     stores: stores::Keys,
     committed: CommittedViews,
+    heads: RefCell<HeadCommits>,
     quarantine: Quarantine,
     /// Same set as [`Protection::temporary`].
     temporary: Temporary,

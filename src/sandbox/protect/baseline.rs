@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use posse_base::protected;
 
-use crate::protect::git_files::Contents;
+use crate::protect::moved_repositories::RepositoryContents;
 use crate::protect::place::{Identity, Stat};
 use crate::protect::running_marks::Stamp;
 use crate::protect::sort::{ProtectedItem, Sort};
@@ -42,8 +42,8 @@ pub(super) struct Baseline {
     pub(super) is_complete: bool,
     /// Folders that could not be read, with the index of the root, and their last change.
     pub(super) unreadable: HashMap<ProtectedPath, FolderChange>,
-    /// Which parts of each `.git` folder exist.
-    pub(super) contents: HashMap<ProtectedPath, Contents>,
+    /// What each `.git` folder has that a command may delete.
+    pub(super) contents: HashMap<ProtectedPath, RepositoryContents>,
     /// True if mounts can hold everything that git obeys.
     pub(super) holds_git: bool,
     /// Position in the log of tool writes at the time of the scan.

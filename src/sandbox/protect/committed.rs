@@ -173,7 +173,7 @@ impl HeadState {
 
 /// Returns the path of the branch, below the git folder, to which `text` refers. `None` if it
 /// contains a commit, or an invalid name.
-fn reference(text: &[u8]) -> Option<PathBuf> {
+pub(super) fn reference(text: &[u8]) -> Option<PathBuf> {
     let name = text.strip_prefix(b"ref:")?.trim_ascii();
     let path = PathBuf::from(std::ffi::OsStr::from_bytes(name));
     let is_below = path.components().all(|part| matches!(part, Component::Normal(_)));

@@ -19,6 +19,7 @@ use posse_base::protected;
 use crate::protect::baseline::{Baseline, BaselineItem};
 use crate::protect::finding::{Finding, ProtectAction, ProtectedChange, failed};
 use crate::protect::git_files::{self, Contents};
+use crate::protect::head_commit::HeadCommit;
 use crate::protect::place::{self, FOLDER, Identity, PlaceKind, Root, Stat};
 use crate::protect::sort::Sort;
 use crate::protect::{GuardState, ProtectedPath};
@@ -39,6 +40,19 @@ type Repository = (Identity, Option<SystemTime>);
 
 /// Open folder that contains a repository, and the name of the repository in it.
 type RepositoryPlace = (OwnedFd, PathBuf);
+
+/// What a `.git` folder has that a command may delete.
+#[derive(Debug, Clone)]
+pub(super) struct RepositoryContents {
+    parts: Contents,
+    head: HeadCommit,
+}
+
+impl RepositoryContents {
+    fn is_less_than(&self, before: &RepositoryContents) -> bool {
+        self.parts < before.parts || self.head.is_lost_since(&before.head)
+    }
+}
 
 impl GuardState {
     /// Moves back every `.git` that was moved alone, without its parent folder, and that can be
@@ -102,20 +116,24 @@ impl GuardState {
         Finding::new(self.path(key), ProtectedChange::Removed, action)
     }
 
-    /// Which parts of each `.git` folder of `baseline` exist.
+    /// What each `.git` folder of `baseline` has that a command may delete.
     pub(super) fn repository_contents(
         &self,
         baseline: &Baseline,
-    ) -> HashMap<ProtectedPath, Contents> {
-        let present = self.watched(baseline).filter_map(|(key, _)| {
-            let folder = self.roots[key.0].root.open_folder(&key.1).ok()?;
-            Some((key.clone(), git_files::contents(&folder)))
-        });
-        present.collect()
+    ) -> HashMap<ProtectedPath, RepositoryContents> {
+        self.heads.borrow_mut().retain(|key| baseline.items.contains_key(key));
+        let watched = self.watched(baseline);
+        watched.filter_map(|(key, _)| Some((key.clone(), self.contents(key)?))).collect()
+    }
+
+    fn contents(&self, key: &ProtectedPath) -> Option<RepositoryContents> {
+        let folder = self.roots[key.0].root.open_folder(&key.1).ok()?;
+        let parts = git_files::contents(&folder);
+        Some(RepositoryContents { parts, head: self.heads.borrow_mut().of(key, &folder) })
     }
 
     /// Reports every `.git` of the baseline that is at no path below the roots any more, or that
-    /// lost its objects or what makes it a repository. A `.git` in a folder of a package manager is
+    /// lost its objects, what makes it a repository, the commit of `HEAD` or all branches. A `.git` in a folder of a package manager is
     /// ignored if its parent folder was removed or replaced.
     pub(super) fn lost(
         &self,
@@ -131,11 +149,10 @@ impl GuardState {
         for (key, before) in self.watched(baseline) {
             let mut above = key.1.iter();
             let was = baseline.contents.get(key);
-            let now_has = || {
-                let folder = self.roots[key.0].root.open_folder(&key.1).ok()?;
-                Some(git_files::contents(&folder))
+            let has_lost = |was: &RepositoryContents| {
+                self.contents(key).is_none_or(|now| now.is_less_than(was))
             };
-            if was.is_some_and(|was| self.is_there(key, before) && now_has() < Some(*was)) {
+            if was.is_some_and(|was| self.is_there(key, before) && has_lost(was)) {
                 let action = ProtectAction::Failed(EMPTIED.to_owned());
                 lost.push(Finding::new(self.path(key), ProtectedChange::Changed, action));
                 continue;

@@ -445,12 +445,108 @@ fn emptied_repository_is_reported() {
         write(root, object, "x");
         write(root, ".git/objects/34/56", "x");
         write(root, ".git/refs/heads/main", "11\n");
+        write(root, ".git/refs/heads/other/deep", "11\n");
     });
     let findings = world.after(|root| {
         fs::remove_dir_all(root.join(".git/objects/34")).unwrap();
         fs::remove_file(root.join(".git/refs/heads/main")).unwrap();
     });
     assert_eq!(findings, []);
+}
+
+/// Workspace with a repository of real git: two commits, and the branches `main` and `side`. If
+/// `is_packed`, objects and branches are packed, beside a loose object.
+fn with_branches(is_packed: bool) -> ProtectedWorkspace {
+    ProtectedWorkspace::with(|root| {
+        fs::remove_dir_all(root.join(".git")).unwrap();
+        let git = |arguments: &[&str]| assert!(git(root, arguments), "{arguments:?}");
+        git(&["init", "-q", "-b", "main"]);
+        for commit in ["first", "second"] {
+            git(&["commit", "-qm", commit, "--allow-empty"]);
+        }
+        git(&["branch", "side"]);
+        if is_packed {
+            git(&["repack", "-adq"]);
+            git(&["pack-refs", "--all"]);
+            write(root, "loose", "loose");
+            git(&["hash-object", "-w", "loose"]);
+        }
+    })
+}
+
+/// True for a packed repository, and what the command deletes.
+type DeletionCase<'a> = (bool, &'a dyn Fn(&Path));
+
+#[test]
+fn deleted_commit_and_branches_are_reported() {
+    let main = ".git/refs/heads/main";
+    let delete_commit = |root: &Path| {
+        let name = fs::read_to_string(root.join(main)).unwrap();
+        fs::remove_file(root.join(".git/objects").join(&name[..2]).join(name[2..].trim())).unwrap();
+    };
+    let delete_pack = |root: &Path| fs::remove_dir_all(root.join(".git/objects/pack")).unwrap();
+    let delete_branch = |root: &Path| fs::remove_file(root.join(main)).unwrap();
+    let garble_branch = |root: &Path| write(root, main, "none\n");
+    let delete_packed_branch = |root: &Path| {
+        let packed = fs::read_to_string(root.join(".git/packed-refs")).unwrap();
+        let rest: Vec<_> = packed.lines().filter(|line| !line.ends_with("/main")).collect();
+        write(root, ".git/packed-refs", &rest.join("\n"));
+    };
+    let delete_all_branches = |root: &Path| {
+        write(root, ".git/HEAD", "ref: refs/heads/new\n");
+        fs::remove_dir_all(root.join(".git/refs/heads")).unwrap();
+        fs::create_dir(root.join(".git/refs/heads")).unwrap();
+        fs::remove_file(root.join(".git/packed-refs")).ok();
+    };
+    let cases: [DeletionCase<'_>; 7] = [
+        (false, &delete_commit),
+        (true, &delete_pack),
+        (false, &delete_branch),
+        (false, &garble_branch),
+        (true, &delete_packed_branch),
+        (false, &delete_all_branches),
+        (true, &delete_all_branches),
+    ];
+    for (number, (is_packed, delete)) in cases.into_iter().enumerate() {
+        for is_known in [false, true] {
+            let world = with_branches(is_packed);
+            if is_known {
+                // The next survey takes what it found before.
+                std::thread::sleep(Duration::from_millis(30));
+                assert_eq!(world.after(|_| {}), []);
+            }
+            let findings = world.after(delete);
+            let told: Vec<_> = findings.iter().map(|found| (&found.what, &found.action)).collect();
+            assert!(
+                matches!(told[..], [(ProtectedChange::Changed, ProtectAction::Failed(_))]),
+                "{number}: {told:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn ordinary_work_of_git_deletes_no_commit() {
+    for is_packed in [false, true] {
+        for commands in [
+            &["commit -q --amend --allow-empty -m other"][..],
+            &["reset -q --hard HEAD~1", "reflog expire --expire=now --all", "gc -q --prune=now"],
+            &["pack-refs --all", "repack -adq"],
+            &["branch -m main other", "branch -D side"],
+            &["checkout -q --orphan new", "branch -D main side", "commit -qm new --allow-empty"],
+            &["checkout -q --detach", "branch -D main"],
+            &["rebase -q HEAD~1", "stash"],
+        ] {
+            let world = with_branches(is_packed);
+            let findings = world.after(|root| {
+                for command in commands {
+                    let arguments: Vec<&str> = command.split(' ').collect();
+                    assert!(git(root, &arguments), "{command}");
+                }
+            });
+            assert_eq!(findings, [], "{commands:?}");
+        }
+    }
 }
 
 #[test]
