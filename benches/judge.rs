@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use posse::permission::{PolicySettings, RulePolicy, command_grant};
 use posse_actors::event::{Grant, PermissionMode};
 use posse_actors::ports::{
-    Access, Action, AnswerSource, CommandDeletions, Operation, Policy, Situation, ToolAnnotations,
+    Access, Action, AnswerSource, Caller, CommandDeletions, Operation, Policy, Situation,
+    ToolAnnotations,
 };
 
 /// Maximum of the median time of one judgement, in microseconds.
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         let start = Instant::now();
         let situation = Situation {
             tool: &tool,
+            caller: Caller::Agent,
             agent: "build",
             grants: &grants,
             asking: AnswerSource::Human,

@@ -1,6 +1,6 @@
 //! Shared basics: errors and exit codes, hexadecimal text, names and redaction of secrets,
 //! protected file names, paths as text, walks that obey ignore files, quoting of words for a shell,
-//! the last guard of terminals, and blocking work on threads.
+//! the last guard of terminals, removal of folders, and blocking work on threads.
 
 pub mod claude_code;
 pub mod failure;
@@ -8,6 +8,7 @@ pub mod hex;
 pub mod ignore_files;
 pub mod paths;
 pub mod protected;
+pub mod remove_tree;
 pub mod resolved_path;
 pub mod secrets;
 pub mod shell_words;

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use posse_actors::ports::JournalError;
 use posse_base::failure::{ErrorCode, Exit, Failure, printable};
+use posse_base::remove_tree::remove_tree;
 
 use crate::lock::SessionLock;
 use crate::state::{StateDir, StoredSession, Within};
@@ -30,8 +31,7 @@ pub fn remove(
         return Ok(Exit::Failed);
     }
     let lock = SessionLock::take(&found.dir).map_err(|error| refused(&found, &error))?;
-    // The standard library descends by descriptors and never follows a link.
-    fs::remove_dir_all(&found.dir).map_err(|error| {
+    remove_tree(&found.dir).map_err(|error| {
         found
             .failure(ErrorCode::SessionNotRemoved, Exit::Failed, "cannot be removed")
             .because(error.to_string())

@@ -71,7 +71,7 @@ pub use protect::{
     ToolWrites, TrackedSecret, TrackedView, Whose, Writing, finding_lines, marks_folder,
     running_since, tracked_lines,
 };
-pub use temporary::{open_up, temporary_root};
+pub use temporary::temporary_root;
 pub use trial::{
     ChangeKind, FileKind, FileState, KeptTrial, RefusalReason, RefusedChange, TrialChange,
     TrialChanges, TrialContent, TriedCommand, obstacle, remove_abandoned_trial,

@@ -18,11 +18,11 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg, openat};
+use nix::fcntl::{Flock, FlockArg};
 use nix::libc;
-use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 
-use crate::protect::place::{self, FOLDER, PlaceKind, Root, Stat};
+use posse_base::remove_tree::remove_tree;
+
 use crate::trial::remove_abandoned_trials;
 
 pub(crate) use space::{MARK, TemporarySpace, space_main};
@@ -181,7 +181,7 @@ impl SessionTemporary {
             }
             content.lock = lock(&self.folder).ok();
             content.identity = identity(&self.folder).unwrap_or_default();
-            let work = move || remove(&removed).unwrap_or_default();
+            let work = move || remove_tree(&removed).unwrap_or_default();
             let thread = std::thread::Builder::new().name("posse-tmp".into()).spawn(work);
             tracing::debug!(started = thread.is_ok(), "the temporary folder is emptied");
         } else {
@@ -263,7 +263,7 @@ impl Drop for SessionTemporary {
         };
         let (done, is_done) = channel();
         let work = move || {
-            if let Err(error) = remove(&folder) {
+            if let Err(error) = remove_tree(&folder) {
                 tracing::debug!(%error, "a temporary folder stays until the next start");
             }
             done.send(()).ok();
@@ -342,12 +342,12 @@ fn remove_abandoned(projects: &Path) {
     };
     let sessions = folders(projects).flat_map(|project| folders(&project.path().join("sessions")));
     for session in sessions.map(|entry| entry.path()) {
-        remove(&session.join(REMOVED)).ok();
+        remove_tree(&session.join(REMOVED)).ok();
         remove_abandoned_trials(&session.join("trials"));
         let folder = session.join("tmp");
         // The lock is held until the folder is gone, so that no process begins to use it.
         let Ok(_lock) = lock(&folder) else { continue };
-        if let Err(error) = remove(&folder) {
+        if let Err(error) = remove_tree(&folder) {
             tracing::debug!(%error, "the temporary folder of an ended session stays");
         }
     }
@@ -378,47 +378,9 @@ fn exceeds(folder: &Path, bytes_max: u64, entries_max: u64) -> bool {
 
 fn remove_content(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        if let Err(error) = remove(&entry.path()) {
+        if let Err(error) = remove_tree(&entry.path()) {
             tracing::debug!(%error, "a temporary file stays");
         }
-    }
-}
-
-/// Removes `path` and everything below it, without following symbolic links. A missing path is no
-/// error.
-pub(crate) fn remove(path: &Path) -> io::Result<()> {
-    let found = match fs::symlink_metadata(path) {
-        Err(error) if error.raw_os_error() == Some(Errno::ENOENT as i32) => return Ok(()),
-        found => found?,
-    };
-    if !found.is_dir() {
-        return fs::remove_file(path);
-    }
-    if fs::remove_dir_all(path).is_ok() {
-        return Ok(());
-    }
-    // The owner of an unreadable folder can make it readable.
-    open_up(path);
-    fs::remove_dir_all(path)
-}
-
-/// Makes the folder `path` and all folders below it accessible to the user (mode 0700). Follows no
-/// symbolic links and ignores errors.
-pub fn open_up(path: &Path) {
-    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return };
-    let Ok(root) = Root::open(above) else { return };
-    let mut folders = vec![PathBuf::from(name)];
-    while let Some(folder) = folders.pop() {
-        // By descriptor: a process that is left could put a link in place of a folder.
-        let Ok((above, name)) = root.open_parent(&folder) else { continue };
-        if !Stat::at(&above, name).is_ok_and(|found| found.kind == PlaceKind::Folder) {
-            continue;
-        }
-        fchmodat(&above, name, Mode::S_IRWXU, FchmodatFlags::NoFollowSymlink).ok();
-        let Ok(opened) = openat(&above, name, FOLDER, Mode::empty()) else { continue };
-        let (entries, _) = place::list(&opened, usize::MAX).unwrap_or_default();
-        let inner = entries.into_iter().filter(|entry| entry.kind == PlaceKind::Folder);
-        folders.extend(inner.map(|entry| folder.join(entry.name)));
     }
 }
 

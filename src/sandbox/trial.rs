@@ -27,8 +27,8 @@ use crate::guard::{Exemptions, LateFindings};
 use crate::plan::{Backend, Overlay, Plan};
 use crate::protect::place::{Identity, Root};
 use crate::run::RunOptions;
-use crate::temporary::remove;
 use crate::{Directory, ProcessOutcome, RunError, Sandbox, Spawn, Update};
+use posse_base::remove_tree::remove_tree;
 
 pub use changes::{ChangeKind, FileKind, FileState, TrialChange, TrialChanges, TrialContent};
 pub use keep::{KeptTrial, RefusalReason, RefusedChange};
@@ -208,7 +208,7 @@ impl Trial {
 
 impl Drop for Trial {
     fn drop(&mut self) {
-        if let Err(error) = remove(&self.folder) {
+        if let Err(error) = remove_tree(&self.folder) {
             tracing::debug!(%error, "a trial stays until the next one");
         }
         // Not empty if it contains the temporary folder of the command.
@@ -239,7 +239,7 @@ pub fn remove_abandoned_trials(folder: &Path) {
 /// Removes the folder `place` of one trial, unless a process uses it. Does nothing if there is none.
 pub fn remove_abandoned_trial(place: &Path) {
     let Some(_lock) = lock(&place.join(LAYERS)) else { return };
-    if let Err(error) = remove(&place.join(LAYERS)) {
+    if let Err(error) = remove_tree(&place.join(LAYERS)) {
         tracing::debug!(%error, "an old trial stays");
     }
     // Files in a quarantine stay.

@@ -22,7 +22,8 @@ use std::time::Duration;
 
 use posse_actors::outcome::{ChangedFile, WorkspaceChanges};
 use posse_base::failure::printable;
-use posse_sandbox::{Sandbox, open_up};
+use posse_base::remove_tree::remove_tree;
+use posse_sandbox::Sandbox;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -330,7 +331,7 @@ impl Worktrees {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
             let name = entry.file_name();
             if name.to_str().is_none_or(|name| !known.contains(name)) {
-                remove_all(&entry.path()).ok();
+                remove_tree(&entry.path()).ok();
             }
         }
     }
@@ -344,7 +345,7 @@ impl Worktrees {
     }
 
     fn remove(&self, id: &str) -> Result<(), Unavailable> {
-        remove_all(&self.folder(id)?).map_err(|error| failed("the worktree stays", &error))
+        remove_tree(&self.folder(id)?).map_err(|error| failed("the worktree stays", &error))
     }
 
     fn tree(&self, id: &str) -> Result<OpenWorktree, Unavailable> {
@@ -399,19 +400,8 @@ impl Unfinished {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         if !self.0.as_os_str().is_empty() {
-            remove_all(&self.0).ok();
+            remove_tree(&self.0).ok();
         }
-    }
-}
-
-/// Removes `folder` with all contents, including read-only folders.
-fn remove_all(folder: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            open_up(folder);
-            fs::remove_dir_all(folder)
-        }
-        removed => removed,
     }
 }
 
@@ -420,7 +410,7 @@ fn empty(folder: &Path) -> Result<(), Unavailable> {
     for entry in fs::read_dir(folder).map_err(|error| failed("the worktree", &error))?.flatten() {
         let path = entry.path();
         let removed = match entry.file_type() {
-            Ok(kind) if kind.is_dir() => remove_all(&path),
+            Ok(kind) if kind.is_dir() => remove_tree(&path),
             _ if path.file_name() == Some(KEPT.as_ref()) => Ok(()),
             _ => fs::remove_file(&path),
         };

@@ -54,6 +54,7 @@ use crate::wiring::{
     authority, contexts, fallback, isolated_workspaces, provider, roles, session_id, skills,
     subagents, tool_settings, workspace_roots,
 };
+use posse_base::remove_tree::remove_tree;
 
 /// Truncated length of the system-prompt digest. Used for change detection, not security.
 const DIGEST_BYTES: usize = 8;
@@ -550,7 +551,7 @@ impl JournalSettings {
     pub(crate) fn or_remove<T>(&self, made: Result<T, Vec<Failure>>) -> Result<T, Vec<Failure>> {
         if made.is_err() && self.is_new && !journal::has_begun(&self.dir) {
             // A folder that cannot be removed is listed as empty; `posse sessions rm` removes it.
-            std::fs::remove_dir_all(&self.dir).ok();
+            remove_tree(&self.dir).ok();
         }
         made
     }

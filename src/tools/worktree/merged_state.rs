@@ -12,6 +12,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use posse_base::failure::printable;
+use posse_base::remove_tree::remove_tree;
 use posse_base::resolved_path::{self, FOLDER};
 use serde::{Deserialize, Serialize};
 
@@ -112,7 +113,7 @@ fn write(base: &Path, whole: &Path, bytes: &[u8]) -> io::Result<()> {
     }
     make_folder(&above)?;
     if to.is_dir() {
-        fs::remove_dir_all(&to)?;
+        remove_tree(&to)?;
     }
     let unfinished = base.join(".posse-unfinished");
     fs::write(&unfinished, bytes)?;

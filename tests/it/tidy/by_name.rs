@@ -115,7 +115,7 @@ const REASONS: &[(&str, usize, &str)] = &[
     ("src/sandbox/seccomp.rs", 1, STATUS),
     (
         "src/sandbox/temporary.rs",
-        17,
+        13,
         "the session's folder; of what is in it, sizes and removals that follow no links",
     ),
     ("src/sandbox/trial.rs", 12, OWN),
@@ -137,19 +137,18 @@ const REASONS: &[(&str, usize, &str)] = &[
         "a search for names of secrets, beside those that are registered by identity",
     ),
     ("src/tools/workspace/repositories.rs", 1, STATUS),
-    ("src/tools/worktree.rs", 11, OWN),
+    ("src/tools/worktree.rs", 9, OWN),
     (
         "src/tools/worktree/changes.rs",
         1,
         "names, each of which is looked up beneath the descriptor of the worktree",
     ),
     ("src/tools/worktree/git.rs", 7, FOLLOWED_UP),
-    ("src/tools/worktree/merged_state.rs", 5, OWN),
+    ("src/tools/worktree/merged_state.rs", 4, OWN),
     ("src/tools/worktree/snapshot.rs", 8, "the new worktree, in which no command runs yet"),
     ("src/wiring/authority.rs", 1, STATUS),
     ("src/wiring/clock.rs", 1, SYSTEM),
     ("src/wiring/isolated_workspaces.rs", 3, FOLLOWED_UP),
-    ("src/wiring/session.rs", 1, OWN),
 ];
 
 #[test]
