@@ -3,7 +3,7 @@
 //! The call belongs to the user and is judged and recorded like every other. The old content comes
 //! from the before-image; a file that differs from the result of the change is not touched.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::path::Path;
@@ -12,6 +12,7 @@ use crate::checkpoint::{ChangedFile, RestoreChoice, Store};
 use crate::commands::rewind::restore_call;
 use crate::tools::{bash, write_file};
 use nix::fcntl::OFlag;
+use posse_actors::conversation::InvocationId;
 use posse_actors::event::{Event, StoredRecord};
 use posse_actors::root_session::UserCall;
 use serde_json::{Value, json};
@@ -119,7 +120,11 @@ fn effects(records: &[StoredRecord]) -> Vec<Undoable> {
     // The effects before each checkpoint, and the calls that run.
     let mut at: BTreeMap<u64, Vec<Undoable>> = BTreeMap::new();
     let mut last = None;
+    let mut elsewhere = BTreeSet::new();
     for record in records {
+        if note_elsewhere(&mut elsewhere, record) {
+            continue;
+        }
         match &record.event {
             Event::CheckpointCreated { checkpoint, .. } => {
                 at.insert(*checkpoint, effects.clone());
@@ -137,6 +142,20 @@ fn effects(records: &[StoredRecord]) -> Vec<Undoable> {
         }
     }
     effects
+}
+
+/// Adds to `elsewhere` the invocation of a subagent that starts in an isolated workspace, or under
+/// one that works there. Returns true if the record belongs to such an invocation: its files are not
+/// those of the workspace.
+fn note_elsewhere(elsewhere: &mut BTreeSet<InvocationId>, record: &StoredRecord) -> bool {
+    let Some(origin) = &record.origin else { return false };
+    let is_elsewhere = elsewhere.contains(&origin.invocation_id);
+    if let Event::InvocationRequested { child_invocation_id, workplace, .. } = &record.event
+        && (is_elsewhere || workplace.is_some())
+    {
+        elsewhere.insert(child_invocation_id.clone());
+    }
+    is_elsewhere
 }
 
 /// Adds the file changes of a tool result, or removes the change that it reverts.
@@ -227,7 +246,9 @@ fn hash_of(path: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use posse_actors::conversation::{CallId, SessionId};
-    use posse_actors::event::{FORMAT_VERSION, RecordId};
+    use posse_actors::event::{FORMAT_VERSION, Origin, RecordId};
+
+    use std::fs;
 
     use super::*;
 
@@ -270,10 +291,43 @@ mod tests {
     }
 
     #[test]
+    fn changes_in_isolated_workspaces_are_none_of_the_workspace() {
+        let by = |invocation: &str, record: StoredRecord| {
+            let invocation_id = InvocationId::new(invocation);
+            let (agent, agent_path) = ("a".to_owned(), "a".to_owned());
+            let origin = Origin { invocation_id, parent_invocation_id: None, agent, agent_path };
+            StoredRecord { origin: Some(origin.into()), ..record }
+        };
+        let started = |child: &str, workplace: Option<&str>| {
+            recorded(Event::InvocationRequested {
+                child_invocation_id: InvocationId::new(child),
+                target: "worker".to_owned(),
+                call_id: CallId::new("c"),
+                provider: "p".to_owned(),
+                task: "t".to_owned(),
+                background: false,
+                brief: false,
+                workplace: workplace.map(str::to_owned),
+            })
+        };
+        let records = [
+            by("main", change("mine", None, "1")),
+            by("main", started("isolated", Some("/state/w"))),
+            by("main", started("beside", None)),
+            by("isolated", started("below", None)),
+            by("isolated", change("a", None, "1")),
+            by("beside", change("b", None, "1")),
+            by("below", change("c", None, "1")),
+        ];
+        let paths: Vec<String> =
+            effects(&records).into_iter().map(|effect| changed(effect).path).collect();
+        assert_eq!(paths, ["mine", "b"]);
+    }
+
+    #[test]
     fn commands_are_undone_with_their_run() {
         let created = |checkpoint| {
-            let (run, left_out) =
-                (posse_actors::conversation::InvocationId::new("i"), String::new());
+            let (run, left_out) = (InvocationId::new("i"), String::new());
             recorded(Event::CheckpointCreated { checkpoint, run, files: 1, bytes: 1, left_out })
         };
         let restored = |checkpoint, undo| {
@@ -345,10 +399,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("large");
         let mut bytes = vec![b'a'; usize::try_from(FILE_BYTES_MAX).unwrap() + 1];
-        std::fs::write(&path, &bytes).unwrap();
+        fs::write(&path, &bytes).unwrap();
         assert_eq!(hash_of(&path), Some(sha256(&bytes)));
         *bytes.last_mut().unwrap() = b'b';
-        std::fs::write(&path, &bytes).unwrap();
+        fs::write(&path, &bytes).unwrap();
         assert_eq!(hash_of(&path), Some(sha256(&bytes)));
         assert_eq!(hash_of(dir.path()), None);
     }
@@ -358,7 +412,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let text = "one\r\ntwo\u{feff}";
         let stored = sha256(text.as_bytes());
-        std::fs::write(dir.path().join(&stored), text).unwrap();
+        fs::write(dir.path().join(&stored), text).unwrap();
         let changed = |before: &str| UndoableChange {
             path: "a".to_owned(),
             before: Some(before.to_owned()),
@@ -367,7 +421,7 @@ mod tests {
         let made = call(dir.path(), &changed(&stored)).unwrap();
         let arguments: Value = serde_json::from_str(&made.arguments).unwrap();
         assert_eq!((made.tool.as_str(), arguments["content"].as_str()), ("write_file", Some(text)));
-        std::fs::write(dir.path().join(&stored), "damaged").unwrap();
+        fs::write(dir.path().join(&stored), "damaged").unwrap();
         for before in [stored.as_str(), "../../etc/passwd", &sha256(b"other")] {
             let failure = call(dir.path(), &changed(before)).unwrap_err();
             assert_eq!(failure.code, ErrorCode::BeforeImageMissing, "{before}");

@@ -42,7 +42,16 @@ async fn prepare(
 ) -> Result<Prepared, ToolError> {
     let place = env.workspace.locate(&path)?;
     let size = place.entry().map_or(0, |entry| entry.size).max(content.len() as u64);
-    let make = |before: &[u8], _: &str, _| Ok(with_format_of(before, content));
+    let make = |before: &[u8], path: &str, _| {
+        if std::str::from_utf8(before).is_err() {
+            let message = format!(
+                "{path} is no UTF-8 text, so its content could not be brought back: move it away \
+                 first with bash"
+            );
+            return Err(ToolError::new("FIL005", message));
+        }
+        Ok(with_format_of(before, content))
+    };
     sized(size, move || change::prepare((NAME, "write"), place, &env, &call, make)).await
 }
 

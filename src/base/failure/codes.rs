@@ -231,6 +231,7 @@ pub const RESULT_CODES: &[[&str; 3]] = &[
     ["FIL001", "A file or folder does not exist.", "the model corrects the path"],
     ["FIL002", "The system refused to read or write a file.", "see the reason in the message"],
     ["FIL003", "A file is read-only for everyone.", "make it writable if the change is wanted"],
+    ["FIL005", "A binary file would be overwritten, and the change could not be taken back.", "the model moves the file away first"],
     ["HK007", "A file of a hook changed while it ran; the session goes on with what it was started with.", "review the change, and start a new session"],
     ["JOB001", "The maximum number of background jobs is running.", "raise `tools.bash.jobs`, or stop a job"],
     ["JOB002", "There is no such background job.", "the model uses a listed id"],

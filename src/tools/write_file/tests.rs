@@ -237,6 +237,7 @@ fn target_changed_after_judgement_is_refused() {
 fn non_files_are_refused() {
     let desk = ToolFixture::new();
     fs::create_dir(desk.path("work/d")).unwrap();
+    desk.put("binary", b"a\xff\n");
     let path = desk.put("locked", "a\n");
     fs::set_permissions(path, fs::Permissions::from_mode(0o444)).unwrap();
     nix::unistd::mkfifo(&desk.path("work/pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -246,6 +247,10 @@ fn non_files_are_refused() {
         ("new/", "ARG002 new/ names a folder, not a file"),
         (".", "ARG003 . is a folder; list_dir shows what is in it"),
         ("locked", "FIL003 locked is read-only for everyone"),
+        (
+            "binary",
+            "FIL005 binary is no UTF-8 text, so its content could not be brought back: move it away first with bash",
+        ),
         ("locked/x", "FIL001 locked/x: a folder on the way is not a folder"),
     ] {
         assert_eq!(write(&desk, path, "x"), expected);
