@@ -7,11 +7,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use memchr::memmem;
+use nix::fcntl::OFlag;
+use posse_base::resolved_path;
 
 use crate::helper::HelperShape;
+use crate::kernel;
 use crate::namespaces::{RESOLVER, SYSTEM_LINKS};
 use crate::plan::{Plan, Replacement};
 use crate::spare_helper::ReadyHelper;
@@ -46,7 +53,7 @@ pub(crate) fn command(helper: &Path, plan: &Plan) -> Result<std::process::Comman
     let program = program()?;
     // A `/proc` link would be resolved inside bubblewrap's own process.
     let helper = fs::canonicalize(helper).context("the program cannot be found any more")?;
-    let mut command = std::process::Command::new(program);
+    let mut command = std::process::Command::new(&program);
     command.args([
         "--unshare-user",
         "--unshare-pid",
@@ -77,7 +84,9 @@ pub(crate) fn command(helper: &Path, plan: &Plan) -> Result<std::process::Comman
     command.arg("--ro-bind").arg(helper).arg(INSIDE);
     command.args(["--remount-ro", "/dev"]);
     temporary(&mut command, Path::new("/dev/shm"));
-    add_mounts(&mut command, plan);
+    let roots = if binds_descriptors(&program)? { open_roots(plan)? } else { BTreeMap::new() };
+    add_mounts(&mut command, plan, &roots);
+    kernel::inherit(&mut command, roots.into_values().collect());
     for link in SYSTEM_LINKS {
         if let Ok(target) = fs::read_link(link) {
             command.arg("--symlink").arg(target).arg(link);
@@ -101,7 +110,15 @@ enum Layer {
 /// read-only paths over themselves: a folder before its contents, because bubblewrap mounts a folder
 /// as the host has it, without the covers in it.
 #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
-fn add_mounts(command: &mut std::process::Command, plan: &Plan) {
+fn add_mounts(
+    command: &mut std::process::Command,
+    plan: &Plan,
+    roots: &BTreeMap<PathBuf, OwnedFd>,
+) {
+    let writable = |command: &mut std::process::Command, how: &str, path: &Path| {
+        let Some(root) = roots.get(path) else { return bind(command, how, path.as_os_str()) };
+        command.arg(format!("{how}-fd")).arg(root.as_raw_fd().to_string()).arg(path);
+    };
     let is_covered =
         |path: &Path| plan.masked.iter().chain(&plan.hidden).any(|folder| path.starts_with(folder));
     let is_writable = |path: &Path| plan.writable.iter().any(|root| path.starts_with(root));
@@ -150,10 +167,8 @@ fn add_mounts(command: &mut std::process::Command, plan: &Plan) {
             }
             Some(Layer::Nothing) => cover(command, path),
             Some(Layer::Shown) => bind(command, "--ro-bind-try", path.as_os_str()),
-            Some(Layer::Writable) if is_read_only(path) => {
-                bind(command, "--ro-bind", path.as_os_str());
-            }
-            Some(Layer::Writable) => bind(command, "--bind", path.as_os_str()),
+            Some(Layer::Writable) if is_read_only(path) => writable(command, "--ro-bind", path),
+            Some(Layer::Writable) => writable(command, "--bind", path),
             Some(Layer::Replacement(source)) => {
                 command.arg("--ro-bind").arg(source).arg(path);
             }
@@ -167,6 +182,27 @@ fn add_mounts(command: &mut std::process::Command, plan: &Plan) {
         // Only the path to its contents was created; it stays read-only.
         command.arg("--remount-ro").arg(path);
     }
+}
+
+/// Opens the writable roots. Fails if a link is anywhere on the way: another command may have put one
+/// there since they were resolved.
+fn open_roots(plan: &Plan) -> Result<BTreeMap<PathBuf, OwnedFd>, String> {
+    let open = |root: &PathBuf| {
+        let opened = resolved_path::open(root, OFlag::O_PATH).context(root.display())?;
+        Ok((root.clone(), opened))
+    };
+    plan.writable.iter().map(open).collect()
+}
+
+/// True if the program has the options `--bind-fd` and `--ro-bind-fd`, which mount a descriptor. Looks
+/// for their names in it.
+fn binds_descriptors(program: &Path) -> Result<bool, String> {
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    if let Some(found) = FOUND.get() {
+        return Ok(*found);
+    }
+    let bytes = fs::read(program).context(program.display())?;
+    Ok(*FOUND.get_or_init(|| memmem::find(&bytes, b"--ro-bind-fd").is_some()))
 }
 
 /// Folders directly below masked folders that contain a visible or writable path, but are none.
@@ -244,6 +280,24 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn root_behind_a_link_is_not_mounted() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().canonicalize().unwrap().join(name);
+        fs::create_dir_all(at("above/work")).unwrap();
+        let plan = Plan { writable: vec![at("above/work")], ..Plan::open() };
+        assert_eq!(open_roots(&plan).unwrap().len(), 1);
+        // Another command puts a link there after the place of the root was examined.
+        fs::rename(at("above"), at("moved")).unwrap();
+        std::os::unix::fs::symlink(at("moved"), at("above")).unwrap();
+        assert!(open_roots(&plan).is_err());
+        // Not without bubblewrap.
+        let Ok(program) = program() else { return };
+        if binds_descriptors(&program).unwrap() {
+            assert!(command(Path::new("/bin/true"), &plan).is_err());
+        }
+    }
 
     #[test]
     fn replaceable_program_is_refused() {

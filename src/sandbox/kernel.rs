@@ -6,9 +6,10 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 
-use nix::fcntl::OFlag;
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::libc;
 use nix::unistd::Pid;
 use posse_base::resolved_path;
@@ -28,6 +29,23 @@ fn path_bytes(path: &Path) -> io::Result<CString> {
 /// Converts the return value of a system call: a negative number becomes the error in `errno`.
 fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Lets the process of `command` inherit `descriptors`, under their numbers. No other process that
+/// starts meanwhile gets them.
+#[expect(
+    clippy::disallowed_types,
+    reason = "the command is built by the places where processes start"
+)]
+pub(crate) fn inherit(command: &mut std::process::Command, descriptors: Vec<OwnedFd>) {
+    let keep = move || {
+        for descriptor in &descriptors {
+            fcntl(descriptor, FcntlArg::F_SETFD(FdFlag::empty()))?;
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and execution, the closure only makes system calls and allocates nothing.
+    unsafe { command.pre_exec(keep) };
 }
 
 /// Returns a detached copy of the mounts at `path` and below it. A link at `path` is not followed.

@@ -21,9 +21,12 @@ use ::landlock::{
     Scope,
 };
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::libc;
 use nix::sys::signal::kill;
 use nix::unistd::getppid;
 use posse_actors::event::SandboxTier;
+use posse_base::resolved_path;
 
 use crate::plan::Plan;
 
@@ -208,7 +211,7 @@ impl Rules {
         let mut exposed = subject.inside;
         self.allow_reading_around(top, &spared, &mut exposed)?;
         for path in subject.visible.iter().chain(&subject.writable) {
-            self.add(path, read)?;
+            self.add_resolved(path, read)?;
         }
         Ok(exposed)
     }
@@ -255,7 +258,7 @@ impl Rules {
     fn writable(&mut self, subject: &RuleSubject) -> io::Result<()> {
         let all = AccessFs::from_all(KNOWN);
         for root in &subject.writable {
-            self.add(root, all)?;
+            self.add_resolved(root, all)?;
         }
         for device in DEVICES {
             self.add(Path::new(device), all)?;
@@ -273,7 +276,29 @@ impl Rules {
     /// Adds a rule that grants `access` to `path` and everything below it. Adds none if the path
     /// cannot be opened.
     fn add(&mut self, path: &Path, access: BitFlags<AccessFs>) -> io::Result<()> {
-        let opened = rule_sources::open(path);
+        self.add_found(path, rule_sources::open(path), access)
+    }
+
+    /// Adds a rule as [`add`](Rules::add) does, for a resolved path. Fails if a link is anywhere on the
+    /// way: another command may have put one there since the path was resolved.
+    fn add_resolved(&mut self, path: &Path, access: BitFlags<AccessFs>) -> io::Result<()> {
+        let opened = match resolved_path::open(path, OFlag::O_PATH) {
+            Ok(opened) => Some(File::from(opened)),
+            Err(error) if is_link(&error) => {
+                let why = format!("a link leads from {} to another folder", path.display());
+                return Err(io::Error::other(why));
+            }
+            Err(_) => None,
+        };
+        self.add_found(path, opened, access)
+    }
+
+    fn add_found(
+        &mut self,
+        path: &Path,
+        opened: Option<File>,
+        access: BitFlags<AccessFs>,
+    ) -> io::Result<()> {
         if let Some(opened) = &opened {
             let is_folder = opened.metadata()?.is_dir();
             self.add_opened(opened, access, is_folder)?;
@@ -313,6 +338,11 @@ impl Rules {
         (&mut self.ruleset).add_rule(rule).map_err(io::Error::other)?;
         Ok(())
     }
+}
+
+/// True for the error of [`resolved_path::open`] about a link; without `openat2`, it has no number.
+fn is_link(error: &io::Error) -> bool {
+    error.raw_os_error().is_none_or(|number| number == libc::ELOOP)
 }
 
 #[cfg(test)]

@@ -156,6 +156,28 @@ fn different_plan_needs_different_rules() {
 }
 
 #[test]
+fn no_rule_is_made_for_a_folder_behind_a_link() {
+    let mut home = Home::new();
+    fs::create_dir_all(home.at("above/work")).unwrap();
+    fs::create_dir_all(home.at("notes/work")).unwrap();
+    for is_writable in [true, false] {
+        let plan = &mut home.plan;
+        let list = if is_writable { &mut plan.writable } else { &mut plan.visible };
+        list.push(home.folder.path().canonicalize().unwrap().join("above/work"));
+        let rules = || make(RuleSubject::of(&home.plan), None, &home.at(""));
+        assert!(rules().is_ok());
+        // Another command puts a link there after the place of the root was examined.
+        fs::rename(home.at("above"), home.at("moved")).unwrap();
+        symlink(home.at("notes"), home.at("above")).unwrap();
+        assert!(rules().is_err());
+        fs::remove_file(home.at("above")).unwrap();
+        assert!(rules().is_ok(), "a missing folder needs no rule");
+        fs::rename(home.at("moved"), home.at("above")).unwrap();
+        home.plan.writable.retain(|root| !root.ends_with("above/work"));
+    }
+}
+
+#[test]
 fn recently_changed_folder_is_not_trusted() {
     let home = Home::new();
     let mut seen = RuleSources::begin(SIBLINGS_MAX);

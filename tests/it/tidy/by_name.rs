@@ -72,7 +72,7 @@ const REASONS: &[(&str, usize, &str)] = &[
     ("src/images/lib.rs", 1, "an image that the user names"),
     (
         "src/sandbox/bubblewrap.rs",
-        8,
+        9,
         "bubblewrap itself, and the kinds of paths in the read-only tree",
     ),
     ("src/sandbox/capture.rs", 2, OWN),
