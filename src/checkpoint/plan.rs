@@ -223,15 +223,20 @@ pub(crate) fn expired(records: &[Checkpoint], retention: Retention, now_ms: u64)
     let too_many = records.len().saturating_sub(COUNT_MAX);
     let is_old =
         |record: &Checkpoint| record.taken_ms.saturating_add(retention.age_ms_max) < now_ms;
-    let expired = older.iter().enumerate().filter(|(at, record)| *at < too_many || is_old(record));
+    let is_expired = |(at, record): &(usize, &Checkpoint)| {
+        (*at < too_many && !record.holds_deletions) || is_old(record)
+    };
+    let expired = older.iter().enumerate().filter(is_expired);
     expired.map(|(_, record)| record.id).collect()
 }
 
-/// Ids of the oldest checkpoints, a quarter of all, to be removed while the store is too large. Empty
-/// if only the newest one is left.
+/// Ids of the oldest checkpoints, a quarter of all that can go, to be removed while the store is too
+/// large: not the newest one, nor those that hold deleted files. Empty if there are no others.
 pub(crate) fn oldest_quarter(records: &[Checkpoint]) -> Vec<u64> {
     let Some((_, older)) = records.split_last() else { return Vec::new() };
-    older.iter().take(older.len().div_ceil(4)).map(|record| record.id).collect()
+    let free: Vec<u64> =
+        older.iter().filter(|record| !record.holds_deletions).map(|record| record.id).collect();
+    free.iter().take(free.len().div_ceil(4)).copied().collect()
 }
 
 #[cfg(test)]

@@ -206,6 +206,10 @@ pub struct Checkpoint {
     /// State after the last effect of the run. `None` until it has ended, or without effects.
     #[serde(default)]
     pub(crate) after: Option<StoredState>,
+    /// True if files were deleted without a question because this checkpoint can bring them back: it
+    /// is removed for its age only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) holds_deletions: bool,
 }
 
 impl Checkpoint {
@@ -294,6 +298,7 @@ pub(crate) mod tests {
             roots: vec![StoredRoot { path: "/w".to_owned(), key: "k".to_owned() }],
             state: StoredState { commit: format!("c{id}"), tree: format!("t{id}") },
             after: None,
+            holds_deletions: false,
         }
     }
 

@@ -9,6 +9,7 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use nix::dir::Dir;
 use nix::fcntl::OFlag;
@@ -37,12 +38,22 @@ pub(crate) fn copy_objects(root: &OwnedFd, path: &Path, copies: &Path) -> Result
     let objects = path.join("objects");
     let found = object_files(root, &objects).map_err(failed)?;
     let known = copied_files(copies);
-    let (mut bytes, mut missing) = (0, Vec::new());
+    let (mut bytes, mut missing, mut present) = (0, Vec::new(), HashSet::new());
     for (name, size) in found {
         bytes += size;
         if !known.contains(&name) {
-            missing.push(name);
+            missing.push(name.clone());
         }
+        present.insert(name);
+    }
+    let gone = known.iter().filter(|name| !present.contains(*name));
+    let gone = gone.filter_map(|name| fs::metadata(copies.join(name)).ok());
+    let gone: u64 = gone.map(|copy| copy.len()).sum();
+    if gone > BYTES_MAX && !missing.is_empty() {
+        let named = named();
+        return Err(format!(
+            "new git objects of {named}, because copies of old ones fill the space"
+        ));
     }
     if bytes > BYTES_MAX {
         return Err(format!("the git objects of {}, which are larger than 512 MiB", named()));
@@ -50,6 +61,8 @@ pub(crate) fn copy_objects(root: &OwnedFd, path: &Path, copies: &Path) -> Result
     for name in missing {
         copy(root, &objects.join(&name), &copies.join(&name)).map_err(failed)?;
     }
+    // The removal of old checkpoints finds the copies that none of the rest needs by this time.
+    File::open(copies).and_then(|folder| folder.set_modified(SystemTime::now())).ok();
     Ok(())
 }
 

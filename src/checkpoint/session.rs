@@ -194,7 +194,13 @@ impl CheckpointStore for SessionCheckpoints {
         paths: Vec<String>,
         id: Option<u64>,
     ) -> PortFuture<Result<CheckpointCoverage, String>> {
-        self.0.begin(move |shared| shared.store()?.coverage(&paths, id))
+        self.0.begin(move |shared| {
+            let store = shared.store()?;
+            if id.is_none() && !store.can_hold(shared.retention)? {
+                return Ok(CheckpointCoverage::None);
+            }
+            store.coverage(&paths, id)
+        })
     }
 
     fn close(&self) -> PortFuture<()> {

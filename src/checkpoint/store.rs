@@ -33,6 +33,9 @@ pub use restoring::Restored;
 /// Maximum number of files of a checkpoint.
 const FILES_MAX: usize = 200_000;
 
+/// Name of the folder with the copies of the objects of repositories.
+const COPIES: &str = "objects";
+
 /// Length of the folder name of a root in the trees of the store.
 const KEY_LENGTH: usize = 12;
 
@@ -259,6 +262,7 @@ impl Store {
             roots: self.stored_roots(),
             state: state_of(snapshot),
             after: None,
+            holds_deletions: false,
         };
         record.write(&self.records())?;
         Ok(record)

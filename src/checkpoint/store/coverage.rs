@@ -26,7 +26,8 @@ type StampedFiles = BTreeMap<(usize, Vec<u8>), Stamp>;
 
 impl Store {
     /// Coverage of all files at and below the absolute `paths` by the checkpoint `id`, or by one that
-    /// is taken now. Stores the present state.
+    /// is taken now. Stores the present state. The checkpoint `id` then holds deleted files, if it
+    /// covers all.
     ///
     /// Not covered are, besides files that a checkpoint leaves out and those that a restore may not
     /// write: roots, paths through links, missing paths, other file systems, and everything in a
@@ -49,12 +50,20 @@ impl Store {
             return Ok(CheckpointCoverage::None);
         };
         let Some(id) = id else { return Ok(CheckpointCoverage::Possible) };
-        let changed = self.compare(&self.get(id)?.state, &state_of(snapshot))?;
+        let mut record = self.get(id)?;
+        let changed = self.compare(&record.state, &state_of(snapshot))?;
         let has_changed = changed.iter().any(|file| {
             let id = (file.root, file.path.clone());
             files.contains_key(&id)
         });
-        Ok(if has_changed { CheckpointCoverage::Possible } else { CheckpointCoverage::Stored })
+        if has_changed {
+            return Ok(CheckpointCoverage::Possible);
+        }
+        if !record.holds_deletions {
+            record.holds_deletions = true;
+            record.write(&self.records())?;
+        }
+        Ok(CheckpointCoverage::Stored)
     }
 
     /// True if all `files` are in `snapshot` as they are, and a restore may write them.

@@ -4,25 +4,31 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use posse_base::remove_tree::remove_tree;
+
 use crate::cache::Snapshot;
 use crate::plan::{Retention, expired, oldest_quarter};
-use crate::store::{Store, StoreError, now_ms};
+use crate::store::{COPIES, Store, StoreError, now_ms};
 
 /// Time between two removals that happen by themselves.
 const PAUSE: Duration = Duration::from_hours(24);
+
+/// Maximum number of checkpoints that hold deleted files. With more, deletions are asked about.
+const HOLDING_MAX: usize = 200;
 
 /// Maximum depth of folders whose size is measured.
 const DEPTH_MAX: usize = 8;
 
 impl Store {
     /// Removes the checkpoints that `retention` does not keep, and what only they contain. The
-    /// newest one stays. Returns the ids of the removed ones.
+    /// newest one stays, and the size removes none that holds deleted files. Returns the ids of the
+    /// removed ones.
     pub fn prune(&self, retention: Retention) -> Result<Vec<u64>, StoreError> {
         let _lock = self.lock()?;
         let mut removed = expired(&self.list()?, retention, now_ms());
         self.remove_records(&removed)?;
         self.remove_unused()?;
-        while self.bytes() > retention.bytes_max {
+        while self.state_bytes() > retention.bytes_max {
             let more = oldest_quarter(&self.list()?);
             if more.is_empty() {
                 break;
@@ -31,6 +37,7 @@ impl Store {
             self.remove_unused()?;
             removed.extend(more);
         }
+        self.remove_unused_copies()?;
         fs::write(self.dir.join("pruned"), "")?;
         Ok(removed)
     }
@@ -49,6 +56,34 @@ impl Store {
     /// Size of the store in bytes.
     pub fn bytes(&self) -> u64 {
         size(&self.dir, 0)
+    }
+
+    /// Size in bytes of what the removal of checkpoints can free: without the copies of the objects
+    /// of repositories, which are shared by all.
+    fn state_bytes(&self) -> u64 {
+        self.bytes().saturating_sub(size(&self.dir.join(COPIES), 0))
+    }
+
+    /// True if a checkpoint can be trusted to outlast the files that it alone holds: there is space
+    /// for more of that kind within `retention`.
+    pub(crate) fn can_hold(&self, retention: Retention) -> Result<bool, StoreError> {
+        let held = self.list()?.iter().filter(|record| record.holds_deletions).count();
+        Ok(held < HOLDING_MAX && self.state_bytes() <= retention.bytes_max)
+    }
+
+    /// Removes the copies of the objects of repositories that existed at no checkpoint which is left.
+    fn remove_unused_copies(&self) -> Result<(), StoreError> {
+        let Some(oldest) = self.list()?.first().map(|record| record.taken_ms) else {
+            return Ok(());
+        };
+        let oldest = SystemTime::UNIX_EPOCH + Duration::from_millis(oldest);
+        for folder in fs::read_dir(self.dir.join(COPIES)).into_iter().flatten().flatten() {
+            let last_used = folder.metadata().and_then(|found| found.modified());
+            if last_used.is_ok_and(|last_used| last_used < oldest) {
+                remove_tree(&folder.path())?;
+            }
+        }
+        Ok(())
     }
 
     fn remove_records(&self, ids: &[u64]) -> Result<(), StoreError> {

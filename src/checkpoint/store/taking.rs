@@ -14,7 +14,9 @@ use crate::git::{Import, TreeStep};
 use crate::names::tree_path;
 use crate::record::{Checkpoint, LeftOut, Trigger};
 use crate::repositories::{copies_name, copy_objects};
-use crate::store::{Files, NewCheckpoint, Progress, Store, StoreError, identity, now_ms, state_of};
+use crate::store::{
+    COPIES, Files, NewCheckpoint, Progress, Store, StoreError, identity, now_ms, state_of,
+};
 use crate::walk::{FoundFile, WorkspaceScan, stamp_of, walk};
 use crate::writer;
 
@@ -110,7 +112,7 @@ impl Store {
     /// Folder with the copies of the objects of a repository.
     pub(super) fn copies(&self, root: usize, path: &Path) -> PathBuf {
         let key = self.keys.get(root).map_or("", |key| key);
-        self.dir.join("objects").join(copies_name(key, path))
+        self.dir.join(COPIES).join(copies_name(key, path))
     }
 
     /// True if a state from the disk belongs to these roots and is in the store.

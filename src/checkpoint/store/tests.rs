@@ -15,6 +15,8 @@ use std::process::Command;
 use posse_sandbox::marks_folder;
 use posse_tools::workspace::Workspace;
 
+use posse_actors::ports::CheckpointCoverage;
+
 use crate::plan::{ChangeKind, RestoreChoice, Retention};
 use crate::record::{Checkpoint, Trigger};
 use crate::store::{NewCheckpoint, Store, StoreError};
@@ -380,6 +382,50 @@ fn old_checkpoints_are_removed_with_their_content() {
     world.put("a", "other");
     world.restore(8, RestoreChoice::All);
     assert_eq!(world.text("a").unwrap().chars().count(), 200);
+}
+
+#[test]
+fn checkpoint_that_holds_deleted_files_is_removed_for_its_age_only() {
+    let world = World::new();
+    let within = |bytes_max| Retention { age_ms_max: u64::MAX, bytes_max };
+    world.put("mine", "mine");
+    let holding = world.take().id;
+    let path = [world.at("mine").display().to_string()];
+    let covered = world.store.coverage(&path, Some(holding)).unwrap();
+    assert_eq!(covered, CheckpointCoverage::Stored);
+    fs::remove_file(world.at("mine")).unwrap();
+    world.put("junk", "junk");
+    let junk = world.take().id;
+    world.put("junk", "more");
+    world.take();
+    assert!(world.store.can_hold(within(u64::MAX)).unwrap());
+    assert!(!world.store.can_hold(within(1)).unwrap());
+    assert_eq!(world.store.prune(within(1)).unwrap(), [junk]);
+    world.restore(holding, RestoreChoice::All);
+    assert_eq!(world.text("mine").unwrap(), "mine");
+    let aged = Retention { age_ms_max: 0, bytes_max: u64::MAX };
+    std::thread::sleep(std::time::Duration::from_millis(2));
+    assert!(world.store.prune(aged).unwrap().contains(&holding));
+}
+
+#[test]
+fn copies_of_git_objects_cost_no_checkpoint_and_end_with_the_last_one() {
+    let world = World::new();
+    world.git(".", &["init", "-q", "nested"]);
+    world.put("nested/large", &"0123456789abcdef".repeat(10_000));
+    world.git("nested", &["-c", "core.compression=0", "hash-object", "-w", "large"]);
+    let first = world.take().id;
+    let before = world.store.bytes();
+    fs::remove_dir_all(world.at("nested")).unwrap();
+    for text in ["a", "b"] {
+        world.put("a", text);
+        world.take();
+    }
+    let within = |bytes_max| Retention { age_ms_max: u64::MAX, bytes_max };
+    // Less than the copies take alone.
+    assert_eq!(world.store.prune(within(100_000)).unwrap(), Vec::<u64>::new());
+    assert_eq!(world.store.prune(within(1)).unwrap(), [first, first + 1]);
+    assert!(before - world.store.bytes() > 100_000, "{before}");
 }
 
 #[test]

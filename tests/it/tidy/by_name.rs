@@ -60,9 +60,9 @@ const REASONS: &[(&str, usize, &str)] = &[
     ("src/checkpoint/cache.rs", 3, OWN),
     ("src/checkpoint/git.rs", 9, OWN),
     ("src/checkpoint/record.rs", 7, OWN),
-    ("src/checkpoint/repositories.rs", 6, OWN),
+    ("src/checkpoint/repositories.rs", 8, OWN),
     ("src/checkpoint/store.rs", 3, OWN),
-    ("src/checkpoint/store/retention.rs", 5, OWN),
+    ("src/checkpoint/store/retention.rs", 6, OWN),
     ("src/checkpoint/walk.rs", 1, STATUS),
     (
         "src/hooks/command.rs",
