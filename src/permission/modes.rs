@@ -255,8 +255,9 @@ fn command_class(
         let reason = Some(printable(&reason));
         return Classified { class: EffectClass::Destruction, reason };
     }
-    if let Some(reason) = hazards.iter().find_map(|hazards| hazards.destroys.as_deref()) {
-        let reason = Some(printable(reason));
+    let restorable = hazards.iter().find_map(|hazards| hazards.destroys.clone());
+    if let Some(reason) = restorable.or_else(|| replaced(case).map(replacing)) {
+        let reason = Some(printable(&reason));
         return Classified { class: EffectClass::RestorableDeletion, reason };
     }
     // A program that runs what the project configures must not do so where it can write.
@@ -269,7 +270,7 @@ fn command_class(
 }
 
 /// Reason why the commands are [`EffectClass::Destruction`]; `None` if they are not known to delete,
-/// overwrite or discard, or only delete files that a checkpoint can bring back.
+/// overwrite or discard, or only delete or replace files that a checkpoint can bring back.
 fn destruction(
     case: &JudgedAction<'_>,
     hazards: &[Hazards],
@@ -277,21 +278,49 @@ fn destruction(
 ) -> Option<String> {
     let destroys = hazards.iter().find_map(|hazards| hazards.destroys.clone());
     let destroys = destroys.filter(|_| !is_restorable(case, settings));
-    let replaced = case.action.operations.iter().find_map(|operation| match operation {
-        Operation::Execute { replaces, .. } => replaces.first(),
-        _ => None,
-    });
-    let replaced = || match replaced?.as_str() {
-        // The path of a command whose destinations are too many, or not told by its words.
-        "/" => Some("it may replace files that its words do not name".to_owned()),
-        path => Some(format!("it would replace {}", printable(path))),
+    let is_covered = match case.action.operations.as_slice() {
+        [Operation::Execute { replaces, deletions, .. }] => {
+            deletions.replaced_are_restorable
+                && deletions.replaced == *replaces
+                && replaces.iter().all(|path| is_plain(path, settings))
+        }
+        _ => false,
     };
+    let replaced = || replaced(case).filter(|_| !is_covered).map(replacing);
     let doubtful = || {
         let is_doubtful = case.scripts.iter().any(|script| script.doubtful);
         is_doubtful.then(|| "it can be read in more than one way".to_owned())
     };
     let moved_out = || case.scripts.iter().find_map(|script| script.moved_out.clone());
     destroys.or_else(moved_out).or_else(replaced).or_else(doubtful)
+}
+
+/// The first existing file that a command of the action replaces.
+fn replaced<'a>(case: &JudgedAction<'a>) -> Option<&'a str> {
+    case.action.operations.iter().find_map(|operation| match operation {
+        Operation::Execute { replaces, .. } => replaces.first().map(String::as_str),
+        _ => None,
+    })
+}
+
+/// Reason for care with a command that replaces the file at `path`.
+fn replacing(path: &str) -> String {
+    match path {
+        // The path of a command whose destinations are too many, or not told by its words.
+        "/" => "it may replace files that its words do not name".to_owned(),
+        path => format!("it would replace {path}"),
+    }
+}
+
+/// True if the absolute `path` is below a root, and its name is not that of a protected or secret
+/// file.
+fn is_plain(path: &str, settings: &PolicySettings) -> bool {
+    settings.roots.iter().any(|root| {
+        let relative = path.strip_prefix(root.as_str()).and_then(|rest| rest.strip_prefix('/'));
+        relative.is_some_and(|relative| {
+            !is_protected_in(Path::new(root), relative) && !is_secret(relative)
+        })
+    })
 }
 
 /// True if the action is one command that deletes exactly the files which a checkpoint can bring
@@ -303,17 +332,9 @@ fn is_restorable(case: &JudgedAction<'_>, settings: &PolicySettings) -> bool {
     else {
         return false;
     };
-    let is_plain = |path: &String| {
-        settings.roots.iter().any(|root| {
-            let relative = path.strip_prefix(root.as_str()).and_then(|rest| rest.strip_prefix('/'));
-            relative.is_some_and(|relative| {
-                !is_protected_in(Path::new(root), relative) && !is_secret(relative)
-            })
-        })
-    };
     deletions.are_restorable
-        && !deletions.is_empty()
-        && deletions.paths.iter().all(is_plain)
+        && !deletions.paths.is_empty()
+        && deletions.paths.iter().all(|path| is_plain(path, settings))
         && command_deletions(command, cwd, settings.home.as_deref()).as_ref()
             == Some(&deletions.paths)
 }

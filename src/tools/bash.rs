@@ -20,9 +20,9 @@ use std::time::Duration;
 use nix::sys::stat::fstat;
 use posse_actors::event::{Event, SandboxTier};
 use posse_actors::ports::{
-    Access, Action, BackgroundScope, CallContext, CallTrial, CommandOutput, Confinement, Operation,
-    OutputDelta, PermittedCall, PortFuture, Prepared, RunContext, Tool, ToolAnnotations, ToolError,
-    ToolOutput, ToolSpec,
+    Access, Action, BackgroundScope, CallContext, CallTrial, CommandDeletions, CommandOutput,
+    Confinement, Operation, OutputDelta, PermittedCall, PortFuture, Prepared, RunContext, Tool,
+    ToolAnnotations, ToolError, ToolOutput, ToolSpec,
 };
 use posse_base::failure::printable;
 use posse_base::protected::is_protected;
@@ -332,16 +332,22 @@ fn prepare(
     let programs = env.commands.programs(&command, &cwd);
     registries::check(env, sandbox, &programs, place.absolute())?;
     let links = links::resolve(&env.commands.paths(&command, &cwd));
-    let replaces = replaced_files(env, &command, &cwd);
-    // A job can delete long after the checkpoint before it.
-    let is_later = background || dry_run;
-    let deletions = env.commands.deletions(&command, &cwd).filter(|_| !is_later);
+    let outputs = outputs_inside(env, &command, &cwd);
+    let replaces = links::existing(outputs.clone());
+    let deletions = if background || dry_run {
+        // A job can delete long after the checkpoint before it.
+        CommandDeletions::default()
+    } else {
+        let replaced = links::are_known_files(&outputs, &replaces).then(|| replaces.clone());
+        let deletions = env.commands.deletions(&command, &cwd).unwrap_or_default();
+        CommandDeletions { replaced: replaced.unwrap_or_default(), ..deletions }
+    };
     let mut operations = vec![Operation::Execute {
         command: command.clone(),
         cwd: cwd.clone(),
         links: links.clone(),
         replaces: replaces.clone(),
-        deletions: deletions.unwrap_or_default(),
+        deletions,
         in_trial: dry_run,
     }];
     let mut hashed = unprotected.iter().map(Located::absolute).collect::<Vec<_>>();
@@ -382,13 +388,13 @@ fn prepare(
     Ok(prepared(NAME, operations, words, digest, BashPayload::Command(payload)))
 }
 
-/// Existing files of the workspace that the command would replace, as far as its words name them.
-fn replaced_files(env: &ToolEnvironment, command: &str, cwd: &str) -> Vec<String> {
+/// Paths of the workspace that the command may replace, as far as its words name them.
+fn outputs_inside(env: &ToolEnvironment, command: &str, cwd: &str) -> Vec<CommandOutput> {
     let inside = |output: &CommandOutput| {
         let path = &output.path;
         path == "/" || env.workspace.roots().any(|root| Path::new(path).starts_with(root))
     };
-    links::existing(env.commands.outputs(command, cwd).into_iter().filter(inside))
+    env.commands.outputs(command, cwd).into_iter().filter(inside).collect()
 }
 
 fn check(command: &str) -> Result<(), ToolError> {

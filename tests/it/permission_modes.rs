@@ -1,5 +1,8 @@
 //! Permission modes through the program: questions and changes of one task in every mode.
 
+use std::fs;
+use std::os::unix::fs::symlink;
+
 use serde_json::{Value, json};
 
 use crate::model_server::{ModelAnswer, ModelServer, calls, runs, says};
@@ -439,6 +442,42 @@ fn auto_deletes_unasked_only_what_a_checkpoint_brings_back() {
         assert_eq!(machine.read(path), path);
     }
     assert!(!machine.work("new").exists());
+    machine.verify();
+}
+
+#[test]
+fn auto_replaces_unasked_only_what_a_checkpoint_brings_back() {
+    let covered = ["echo new > f", "cp f src/a.rs && echo more > old/b"];
+    let asked = [
+        "echo x > run.log",
+        "cp f large",
+        "echo x > link",
+        "echo x > twice",
+        "cp f old/deep/*",
+        "cp -r src old/",
+        "rm g && echo x > run.log",
+    ];
+    let steps = covered.iter().chain(&asked).map(|command| runs(command));
+    let (machine, server) = machine_with_files(steps.chain([says("done")]).collect());
+    machine.write("outer", "outer");
+    machine.write("old/src/a.rs", "a");
+    symlink("run.log", machine.work("link")).unwrap();
+    fs::hard_link(machine.work("run.log"), machine.work("twice")).unwrap();
+    let before: Vec<String> = ["f", "src/a.rs", "old/b"].map(|path| machine.read(path)).to_vec();
+    let (ended, events) = machine.stream(&["--permission-mode", "auto", "change it"]);
+    ended.assert_code(4);
+    let results = server.tool_results();
+    let questions: Vec<&str> = events
+        .iter()
+        .filter(|event| event["type"] == "permission.requested")
+        .map(|event| event["summary"].as_str().unwrap())
+        .collect();
+    let expected: Vec<String> = asked.iter().map(|command| format!("run {command}")).collect();
+    assert_eq!(questions, expected, "{results:#?}");
+    let now = ["f", "src/a.rs", "old/b"].map(|path| machine.read(path));
+    assert_eq!(now, ["new\n", "new\n", "more\n"], "{results:#?}");
+    machine.posse(&["undo"]).assert_code(0);
+    assert_eq!(["f", "src/a.rs", "old/b"].map(|path| machine.read(path)).to_vec(), before);
     machine.verify();
 }
 

@@ -146,7 +146,7 @@ pub struct EarlierName {
     pub is_copy: bool,
 }
 
-/// Files and folders that a command deletes.
+/// Files and folders that a command deletes, and files that it replaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandDeletions {
     /// Absolute paths.
@@ -155,17 +155,31 @@ pub struct CommandDeletions {
     /// `paths`. The session finds this out when the call is prepared.
     #[serde(default)]
     pub are_restorable: bool,
+    /// Absolute paths of all existing files that the command replaces, if its words name each of them,
+    /// and each is a regular file without another name. Otherwise empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replaced: Vec<String>,
+    /// True if a checkpoint that is taken before the command can bring back all of `replaced`. The
+    /// session finds this out when the call is prepared.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replaced_are_restorable: bool,
 }
 
 impl CommandDeletions {
     /// The deletion of `paths`, which is not known to be restorable.
     pub fn of(paths: Vec<String>) -> CommandDeletions {
-        CommandDeletions { paths, are_restorable: false }
+        CommandDeletions { paths, ..CommandDeletions::default() }
     }
 
-    /// True if nothing is deleted.
+    /// True if nothing is known to be deleted or replaced.
     pub fn is_empty(&self) -> bool {
-        self.paths.is_empty()
+        self.paths.is_empty() && self.replaced.is_empty()
+    }
+
+    /// Paths of what a checkpoint can bring back.
+    pub fn restorable(&self) -> impl Iterator<Item = &String> {
+        let deleted = self.paths.iter().filter(|_| self.are_restorable);
+        deleted.chain(self.replaced.iter().filter(|_| self.replaced_are_restorable))
     }
 }
 

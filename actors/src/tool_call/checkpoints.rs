@@ -140,22 +140,27 @@ impl Checkpoints {
         Ok(covered(next).await? == CheckpointCoverage::Stored)
     }
 
-    /// Notes in `action` which of its deletions a checkpoint before it can take back. Without an
-    /// answer of the store, none.
+    /// Notes in `action` which of its deletions and replacements a checkpoint before it can take
+    /// back. Without an answer of the store, none.
     pub(crate) async fn examine_deletions(&self, action: &mut Action) {
         for operation in &mut action.operations {
             let Operation::Execute { deletions, .. } = operation else { continue };
-            if deletions.is_empty() {
-                continue;
+            deletions.are_restorable = self.can_cover(&deletions.paths).await;
+            deletions.replaced_are_restorable = self.can_cover(&deletions.replaced).await;
+        }
+    }
+
+    /// True if there are `paths`, and a checkpoint that is taken now covers all of them.
+    async fn can_cover(&self, paths: &[String]) -> bool {
+        if paths.is_empty() {
+            return false;
+        }
+        match self.store.coverage(paths.to_vec(), None).await {
+            Ok(found) => found != CheckpointCoverage::None,
+            Err(error) => {
+                tracing::debug!(%error, "checkpoint_coverage_unknown");
+                false
             }
-            let found = self.store.coverage(deletions.paths.clone(), None).await;
-            deletions.are_restorable = match found {
-                Ok(found) => found != CheckpointCoverage::None,
-                Err(error) => {
-                    tracing::debug!(%error, "checkpoint_coverage_unknown");
-                    false
-                }
-            };
         }
     }
 

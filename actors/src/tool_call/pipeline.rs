@@ -18,9 +18,9 @@ use crate::event::{
 use crate::hook_events::HookOutcome;
 use crate::permission_coordinator::{ApprovalResult, Binding};
 use crate::ports::{
-    Action, CallContext, Caller, Confinement, HookPayload, HookedCall, OutputDelta,
-    PermissionQuestion, PermittedCall, PortFuture, Prepared, Review, RunContext, SideEffect,
-    Situation, Tool, ToolError, ToolOutput, UserAnswer, Verdict, review,
+    Action, CallContext, Caller, CommandDeletions, Confinement, HookPayload, HookedCall,
+    OutputDelta, PermissionQuestion, PermittedCall, PortFuture, Prepared, Review, RunContext,
+    SideEffect, Situation, Tool, ToolError, ToolOutput, UserAnswer, Verdict, review,
 };
 use crate::tool_call::arguments::{Arguments, validate};
 use crate::tool_call::call_questions::{AskedCall, KeptPayload, PendingQuestion};
@@ -566,12 +566,11 @@ impl Pipeline {
     }
 }
 
-/// Paths that the call deletes because a checkpoint can bring them back, and not because a person
+/// Paths that the call deletes or replaces because a checkpoint can bring them back, and not because a person
 /// has allowed it.
 fn deleted_unasked(permitted: &PermittedCall) -> Vec<String> {
-    let deletions = permitted.action().deletions().filter(|one| one.are_restorable);
-    let unasked = deletions.filter(|_| !permitted.is_approved());
-    unasked.flat_map(|one| one.paths.iter().cloned()).collect()
+    let unasked = permitted.action().deletions().filter(|_| !permitted.is_approved());
+    unasked.flat_map(CommandDeletions::restorable).cloned().collect()
 }
 
 fn refusal(class: ToolFailureClass, text: String) -> Refusal {

@@ -122,7 +122,11 @@ fn restorable_deletions_are_asked_about_in_other_modes_than_auto() {
     ] {
         let mut action = action(&format!("bash {command}"));
         let Operation::Execute { deletions, .. } = &mut action.operations[0] else { panic!() };
-        *deletions = CommandDeletions { paths: paths(deleted), are_restorable };
+        *deletions = CommandDeletions {
+            paths: paths(deleted),
+            are_restorable,
+            ..CommandDeletions::default()
+        };
         let row = row_of(&policy(&[]), &SandboxTier::Full, &[], &action);
         assert_eq!(row, expected, "{command} {deleted:?}");
         if expected == "r??c-" {
@@ -135,7 +139,11 @@ fn restorable_deletions_are_asked_about_in_other_modes_than_auto() {
     // A file that another operation of the call writes may be any.
     let mut action = action("bash rm a");
     let Operation::Execute { deletions, .. } = &mut action.operations[0] else { panic!() };
-    *deletions = CommandDeletions { paths: paths(&["a"]), are_restorable: true };
+    *deletions = CommandDeletions {
+        paths: paths(&["a"]),
+        are_restorable: true,
+        ..CommandDeletions::default()
+    };
     action.operations.extend(super::action("read_file .").operations);
     assert_eq!(row_of(&policy(&[]), &SandboxTier::Full, &[], &action), "-???-");
     // Without checkpoints the mode auto means edits.
@@ -143,6 +151,36 @@ fn restorable_deletions_are_asked_about_in_other_modes_than_auto() {
     let settings =
         PolicySettings { no_checkpoints: Some("none".to_owned()), ..PolicySettings::default() };
     assert_eq!(row_of(&with(settings), &SandboxTier::Full, &[], &action), "r???-");
+}
+
+#[test]
+fn replaced_files_that_a_checkpoint_brings_back_are_no_question_in_auto() {
+    let paths = |paths: &[&str]| -> Vec<String> {
+        paths.iter().map(|path| format!("{ROOT}/{path}")).collect()
+    };
+    for (command, replaced, covered, are_restorable, expected) in [
+        ("cp a b", &["b"][..], &["b"][..], true, "-??c-"),
+        ("make > b && cp a c", &["b", "c"], &["b", "c"], true, "-??c-"),
+        ("cp a b", &["b"], &["b"], false, "-???-"),
+        ("cp a b", &["b"], &[], true, "-???-"),
+        ("cp a b > c", &["b", "c"], &["b"], true, "-???-"),
+        ("cp a b && rm c", &["b"], &["b"], true, "-???-"),
+        ("cp a .env.local", &[".env.local"], &[".env.local"], true, "-???-"),
+        ("cp a AGENTS.md", &["AGENTS.md"], &["AGENTS.md"], true, "-???-"),
+    ] {
+        let mut action = action(&format!("bash {command}"));
+        let Operation::Execute { deletions, replaces, .. } = &mut action.operations[0] else {
+            panic!()
+        };
+        *replaces = paths(replaced);
+        *deletions = CommandDeletions {
+            replaced: paths(covered),
+            replaced_are_restorable: are_restorable,
+            ..CommandDeletions::default()
+        };
+        let row = row_of(&policy(&[]), &SandboxTier::Full, &[], &action);
+        assert_eq!(row[1..], expected[1..], "{command} {replaced:?}");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! boundary.
 
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use globset::GlobBuilder;
@@ -57,6 +58,18 @@ pub fn existing(outputs: impl IntoIterator<Item = CommandOutput>) -> Vec<String>
         }
     }
     paths
+}
+
+/// True if `replaced`, the existing paths of `outputs`, are all files that a command replaces: it names
+/// each, none by a pattern or under a name that the command gives, and each is a regular file
+/// without another name.
+pub fn are_known_files(outputs: &[CommandOutput], replaced: &[String]) -> bool {
+    let is_named = |output: &CommandOutput| output.pattern.is_none() && output.earlier.is_none();
+    let is_file = |path: &String| {
+        let found = Path::new(path).symlink_metadata();
+        found.is_ok_and(|data| data.is_file() && data.nlink() == 1)
+    };
+    outputs.iter().all(is_named) && replaced.iter().all(is_file)
 }
 
 /// The first name in `folder` that matches `pattern`, as a path; `folder` itself if it has too many
