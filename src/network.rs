@@ -60,23 +60,28 @@ pub(crate) fn briefing(access: NetworkAccess, tier: &SandboxTier) -> &'static st
 pub(crate) fn check(loaded: &Loaded) -> Vec<Failure> {
     let NetworkSettings { allowed_domains, blocked_domains, .. } = &loaded.settings.network;
     let of = |key: &'static str, entries: &[String]| -> Vec<Failure> {
-        let place = loaded.layers.get(key).map(|leaf| leaf.origin.to_string());
-        let place = place.as_deref().unwrap_or_default();
-        check_entries(key, entries).into_iter().map(|failure| failure.at(place)).collect()
+        let leaf = loaded.layers.get(key);
+        let wrong = check_entries(key, entries).into_iter();
+        let placed = wrong.map(|(nth, failure)| match leaf {
+            Some(leaf) => failure.at(leaf.member_place(nth)),
+            None => failure,
+        });
+        placed.collect()
     };
     [of(LISTS[0], allowed_domains), of(LISTS[1], blocked_domains)].concat()
 }
 
-/// One error for each invalid entry of the list `key`. Empty if `key` is no list of domains.
-pub(crate) fn check_entries(key: &str, entries: &[String]) -> Vec<Failure> {
+/// One error for each invalid entry of the list `key`, with its index. Empty if `key` is no list of
+/// domains.
+pub(crate) fn check_entries(key: &str, entries: &[String]) -> Vec<(usize, Failure)> {
     if !LISTS.contains(&key) {
         return Vec::new();
     }
-    let wrong = entries.iter().filter_map(|entry| {
+    let wrong = entries.iter().enumerate().filter_map(|(nth, entry)| {
         let error = DomainPattern::parse(entry).err()?;
-        let what = format!("{key}: \"{}\" is no entry", printable(entry));
+        let what = format!("{key}[{nth}]: \"{}\" is not a domain", printable(entry));
         let failure = Failure::new(ErrorCode::ConfigInvalidValue, Exit::Configuration, what);
-        Some(failure.fix(error.to_string()))
+        Some((nth, failure.fix(error.to_string())))
     });
     wrong.collect()
 }
@@ -144,8 +149,8 @@ mod tests {
     fn invalid_entries_are_reported_with_their_fix() {
         let entries = ["example.org", "*", "https://x.example"].map(str::to_owned);
         let failures = check_entries("network.allowedDomains", &entries);
-        let fixes: Vec<&str> = failures.iter().filter_map(|one| one.fix.as_deref()).collect();
-        assert_eq!(failures.len(), 2);
+        let fixes: Vec<&str> = failures.iter().filter_map(|(_, one)| one.fix.as_deref()).collect();
+        assert_eq!(failures.iter().map(|(nth, _)| *nth).collect::<Vec<_>>(), [1, 2]);
         assert!(fixes[0].contains("*.example.org") && fixes[1].contains("the host alone"));
         assert!(check_entries("ui.history", &entries).is_empty());
     }

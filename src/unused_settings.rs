@@ -104,8 +104,8 @@ fn unused_budget(tool: &str, layers: &Layers) -> Option<Failure> {
     Some(placed(failure, layers, if layers.get(&key[0]).is_some() { &key[0] } else { &key[1] }))
 }
 
-/// One error for each invalid permission rule; empty if there is none.
-pub(crate) fn check_rules(rules: &[Value]) -> Vec<Failure> {
+/// One error for each invalid permission rule, with its index; empty if there is none.
+pub(crate) fn check_rules(rules: &[Value]) -> Vec<(usize, Failure)> {
     let delegating = posse_actors::delegation::TOOLS;
     let tools = crate::tools::NAMES.into_iter().chain([SKILL_TOOL]).chain(delegating);
     permission::check_rules(rules, &tools.collect::<Vec<_>>())
@@ -114,7 +114,7 @@ pub(crate) fn check_rules(rules: &[Value]) -> Vec<Failure> {
 /// Adds the origin of the setting `key` to `failure`.
 fn placed(failure: Failure, layers: &Layers, key: &str) -> Failure {
     match layers.get(key) {
-        Some(leaf) => failure.at(leaf.origin.to_string()),
+        Some(leaf) => failure.at(leaf.origin.place()),
         None => failure,
     }
 }

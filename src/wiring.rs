@@ -25,6 +25,7 @@ use crate::failure::Failure;
 use crate::journal::{self};
 use crate::network;
 use crate::project;
+use crate::tui::{self, KeybindingMistake};
 use crate::unused_settings;
 
 pub use provider::choose as choose_provider;
@@ -68,12 +69,29 @@ pub(crate) fn place(
     let outside = config::Outside { rules: &unused_settings::check_rules, is_preset: &is_preset };
     let mut loaded = config::load_with(environment, &dirs, &sources, outside)?;
     loaded.notices.extend(notice);
-    let wrong =
-        [roles::check(&loaded), network::check(&loaded), unused_settings::check(&loaded)].concat();
+    let wrong = [
+        roles::check(&loaded),
+        network::check(&loaded),
+        unused_settings::check(&loaded),
+        wrong_keybindings(&loaded),
+    ];
+    let wrong = wrong.concat();
     if !wrong.is_empty() {
         return Err(wrong);
     }
     Ok(WorkspaceContext { cwd, dirs, loaded })
+}
+
+/// One error for each mistake in `ui.keybindings`; empty if there is none.
+fn wrong_keybindings(loaded: &Loaded) -> Vec<Failure> {
+    let mistakes = tui::check_bindings(&loaded.settings.ui.keybindings).into_iter();
+    let placed = mistakes.map(|KeybindingMistake { names, failure }| {
+        let leaves =
+            names.iter().filter_map(|name| loaded.layers.get(&format!("ui.keybindings.{name}")));
+        let places: Vec<String> = leaves.map(|leaf| leaf.origin.place()).collect();
+        failure.at(places.join(" and "))
+    });
+    placed.collect()
 }
 
 /// Makes the id of a new session from the current time and a random number.

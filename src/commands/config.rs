@@ -71,9 +71,10 @@ fn fitting_rules(key: &str, value: &str) -> Result<(), Vec<Failure>> {
         "permissions" => serde_json::from_str(value).unwrap_or_default(),
         _ => Vec::new(),
     };
-    let mut wrong = unused_settings::check_rules(&rules);
     let domains: Vec<String> = serde_json::from_str(value).unwrap_or_default();
-    wrong.extend(network::check_entries(key, &domains));
+    let wrong = unused_settings::check_rules(&rules).into_iter();
+    let wrong = wrong.chain(network::check_entries(key, &domains));
+    let wrong: Vec<Failure> = wrong.map(|(_, failure)| failure).collect();
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
 }
 

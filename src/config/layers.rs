@@ -47,6 +47,35 @@ pub struct Leaf {
     pub value: Value,
     /// Source of the value.
     pub origin: SettingOrigin,
+    /// Places of the members of a list that comes from files, as `file:line:column`. Empty for
+    /// another value or source.
+    pub members: Vec<String>,
+}
+
+impl Leaf {
+    fn new(value: Value, origin: SettingOrigin) -> Leaf {
+        Leaf { value, origin, members: Vec::new() }
+    }
+
+    /// Place of the member `nth` of a list, else that of the value.
+    pub fn member_place(&self, nth: usize) -> String {
+        self.members.get(nth).cloned().unwrap_or_else(|| self.origin.place())
+    }
+}
+
+/// Position in a file. Line and column count from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    /// Line.
+    pub line: usize,
+    /// Column, in characters.
+    pub column: usize,
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.line, self.column)
+    }
 }
 
 /// Source of a value.
@@ -58,17 +87,15 @@ pub enum SettingOrigin {
     File {
         /// Path of the file, printable.
         name: Arc<str>,
-        /// Line of the value, from 1. For a member of an object such as `headers`, the line at
-        /// which the object begins.
-        line: usize,
+        /// Position of the value. For a member of an object such as `headers`, that of its name.
+        position: Position,
     },
     /// The configuration file of a project.
     Project {
         /// Path of the file, printable.
         name: Arc<str>,
-        /// Line of the value, from 1. For a member of an object such as `headers`, the line at
-        /// which the object begins.
-        line: usize,
+        /// Position of the value. For a member of an object such as `headers`, that of its name.
+        position: Position,
         /// Reason why the project's value applies.
         trust: TrustClass,
         /// True if the value is the user's list followed by the project's.
@@ -87,10 +114,10 @@ impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SettingOrigin::BuiltIn => f.write_str("built in"),
-            SettingOrigin::File { name, line } => write!(f, "{name}:{line}"),
-            SettingOrigin::Project { name, line, trust, joined } => {
+            SettingOrigin::File { name, position } => write!(f, "{name}:{}", position.line),
+            SettingOrigin::Project { name, position, trust, joined } => {
                 let joined = if *joined { ", added to your own" } else { "" };
-                write!(f, "{name}:{line}, {trust}{joined}")
+                write!(f, "{name}:{}, {trust}{joined}", position.line)
             }
             SettingOrigin::Preferences => f.write_str("saved preferences"),
             SettingOrigin::Variable(name) => write!(f, "environment variable {name}"),
@@ -100,11 +127,12 @@ impl fmt::Display for SettingOrigin {
 }
 
 impl SettingOrigin {
-    /// Text of the origin: path and line for a file. Unlike `Display`, it does not say why a
-    /// project's value applies, or that it was added to the user's list.
-    pub(crate) fn place(&self) -> String {
+    /// Text of the origin for errors: path, line and column for a file. Unlike `Display`, it does
+    /// not say why a project's value applies, or that it was added to the user's list.
+    pub fn place(&self) -> String {
         match self {
-            SettingOrigin::Project { name, line, .. } => format!("{name}:{line}"),
+            SettingOrigin::File { name, position }
+            | SettingOrigin::Project { name, position, .. } => format!("{name}:{position}"),
             other => other.to_string(),
         }
     }
@@ -131,7 +159,7 @@ impl Layers {
             let group = format!("{group}.");
             let names = self.below(&group).filter_map(|(rest, _)| Some(rest.split_once('.')?.0));
             for name in names {
-                let leaf = || Leaf { value: value.clone(), origin: SettingOrigin::BuiltIn };
+                let leaf = || Leaf::new(value.clone(), SettingOrigin::BuiltIn);
                 all.leaves.entry(format!("{group}{name}.{field}")).or_insert_with(leaf);
             }
         }
@@ -196,8 +224,9 @@ impl LayerReader {
         }
         let name: Arc<str> = source.name.as_str().into();
         for found in walk.found {
-            let origin = SettingOrigin::File { name: Arc::clone(&name), line: found.line };
-            self.insert(found.key, found.path, found.value, origin);
+            let members = member_places(&name, &found.members);
+            let origin = SettingOrigin::File { name: Arc::clone(&name), position: found.position };
+            self.insert(found.key, found.path, Leaf { value: found.value, origin, members });
         }
     }
 
@@ -210,7 +239,7 @@ impl LayerReader {
         if !same || saved.model.is_some() {
             self.layers.leaves.remove("model");
         }
-        let chosen = |text: &str| Leaf { value: text.into(), origin: SettingOrigin::Preferences };
+        let chosen = |text: &str| Leaf::new(text.into(), SettingOrigin::Preferences);
         let leaves = &mut self.layers.leaves;
         let provider_before = leaves.insert("defaultProvider".to_owned(), chosen(&provider));
         if let Some(model) = &saved.model {
@@ -352,7 +381,7 @@ impl LayerReader {
         self.part_from_saved();
         for key in schema::KEYS.iter().filter(|key| !key.path.contains('*')) {
             if let Some(value) = key.default_value() {
-                let leaf = || Leaf { value, origin: SettingOrigin::BuiltIn };
+                let leaf = || Leaf::new(value, SettingOrigin::BuiltIn);
                 self.layers.leaves.entry(key.path.to_owned()).or_insert_with(leaf);
             }
         }
@@ -362,7 +391,7 @@ impl LayerReader {
 
     fn set(&mut self, key: &'static ConfigKey, value: &Value, origin: SettingOrigin) {
         let Err(expected) = check(key.kind, value) else {
-            return self.insert(key, key.path.to_owned(), value.clone(), origin);
+            return self.insert(key, key.path.to_owned(), Leaf::new(value.clone(), origin));
         };
         let (exit, fix) = match &origin {
             SettingOrigin::Flag(flag) => {
@@ -383,13 +412,8 @@ impl LayerReader {
         self.failures.push(failure.at(origin.to_string()).fix(fix));
     }
 
-    fn insert(
-        &mut self,
-        key: &'static ConfigKey,
-        path: String,
-        value: Value,
-        origin: SettingOrigin,
-    ) {
+    fn insert(&mut self, key: &'static ConfigKey, path: String, leaf: Leaf) {
+        let Leaf { value, origin, mut members } = leaf;
         let secret = matches!(key.kind, ValueKind::Secret | ValueKind::TextMap);
         if !secret && value.as_str().is_some_and(looks_like_key) {
             let text =
@@ -400,10 +424,14 @@ impl LayerReader {
         let joins = key.path == "hooks" && !matches!(origin, SettingOrigin::Project { .. });
         let before = self.layers.get(&path).filter(|_| joins);
         let value = match (before.and_then(|before| before.value.as_array()), value) {
-            (Some(before), Value::Array(more)) => before.iter().cloned().chain(more).collect(),
+            (Some(values), Value::Array(more)) => {
+                let earlier = before.map(|before| before.members.clone()).unwrap_or_default();
+                members = earlier.into_iter().chain(members).collect();
+                values.iter().cloned().chain(more).collect()
+            }
             (_, value) => value,
         };
-        self.layers.leaves.insert(path, Leaf { value, origin });
+        self.layers.leaves.insert(path, Leaf { value, origin, members });
     }
 
     /// Warns if the file belongs to another user, or if other users can change the file or read an
@@ -422,6 +450,11 @@ impl LayerReader {
         let text = format!("{} {text}; {fix}", source.name);
         self.notice(ErrorCode::FileNotTrusted, text);
     }
+}
+
+/// Places of list members at `positions` of the file `name`.
+fn member_places(name: &str, positions: &[Position]) -> Vec<String> {
+    positions.iter().map(|position| format!("{name}:{position}")).collect()
 }
 
 /// True if the file may contain an API key: the name `"apiKey"`, also in a comment, or a quoted

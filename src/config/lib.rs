@@ -104,12 +104,15 @@ pub fn load(
     load_with(environment, dirs, sources, Outside { rules: &|_| Vec::new(), is_preset: &|_| true })
 }
 
+/// Errors about members of a list, each with the index of its member.
+pub type MemberFailures = Vec<(usize, Failure)>;
+
 /// Checks that need code of other crates.
 #[derive(Clone, Copy)]
 #[expect(missing_debug_implementations, reason = "closures have no form to print")]
 pub struct Outside<'a> {
-    /// Returns the errors in a list of permission rules.
-    pub rules: &'a dyn Fn(&[Value]) -> Vec<Failure>,
+    /// Returns the errors in a list of permission rules, each with the index of its rule.
+    pub rules: &'a dyn Fn(&[Value]) -> MemberFailures,
     /// Returns true for the name of a built-in provider, which needs no configuration.
     pub is_preset: &'a dyn Fn(&str) -> bool,
 }
@@ -149,9 +152,10 @@ pub fn load_with(
     settings.key_files = key_files;
     settings.subagent_model = subagent_model;
     settings.project_rules = project.as_ref().map_or(0, |project| project.rules_in(&layers));
-    let from = settings.permissions_from.as_deref();
-    failures.extend((outside.rules)(&settings.permissions).into_iter().map(|failure| match from {
-        Some(from) => failure.at(from),
+    let leaf = layers.get("permissions");
+    let wrong = (outside.rules)(&settings.permissions).into_iter();
+    failures.extend(wrong.map(|(nth, failure)| match leaf {
+        Some(leaf) => failure.at(leaf.member_place(nth)),
         None => failure,
     }));
     if failures.is_empty() {

@@ -448,7 +448,7 @@ impl Settings {
         environment: &Environment,
         failures: &mut Vec<Failure>,
     ) -> Settings {
-        let mut paths = |key: &str| absolute(key, layers.read(key), environment, failures);
+        let mut paths = |key: &str| absolute(key, layers, environment, failures);
         let sandbox = SandboxSettings {
             mode: layers.read("sandbox.mode"),
             network: layers.read("sandbox.network"),
@@ -690,12 +690,13 @@ fn models(layers: &Layers) -> BTreeMap<String, Map<String, Value>> {
 /// absolute is left out and reported in `failures`.
 fn absolute(
     key: &str,
-    given: Vec<String>,
+    layers: &Layers,
     environment: &Environment,
     failures: &mut Vec<Failure>,
 ) -> Vec<PathBuf> {
     let mut paths = Vec::new();
-    for given in given {
+    let given: Vec<String> = layers.read(key);
+    for (nth, given) in given.into_iter().enumerate() {
         let path = match (given.strip_prefix("~/"), environment.home()) {
             (Some(rest), Some(home)) => home.join(rest),
             _ => PathBuf::from(&given),
@@ -703,9 +704,11 @@ fn absolute(
         if path.is_absolute() {
             paths.push(path);
         } else {
-            let what = format!("{key}: \"{given}\" is not an absolute path");
+            let what = format!("{key}[{nth}]: \"{given}\" is not an absolute path");
+            let place = layers.get(key).map(|leaf| leaf.member_place(nth)).unwrap_or_default();
             failures.push(
                 Failure::new(ErrorCode::ConfigInvalidValue, Exit::Configuration, what)
+                    .at(place)
                     .fix("begin it with / or ~/"),
             );
         }

@@ -214,6 +214,52 @@ fn all_errors_are_reported_with_their_places() {
 }
 
 #[test]
+fn wrong_member_of_a_list_is_named_with_its_place() {
+    let place = ConfigFolders::new().user(
+        "{ \"version\": 0,\n  \"network\": { \"allowedDomains\": [\"a.example\", \"\"] },\n  \
+         \"notify\": { \"command\": [\"x\", 5] } }",
+    );
+    insta::assert_snapshot!(place.failures(), @r#"
+    error[CFG003]: version must be a whole number 1–1000000, got 0
+      where: /home/config/config.json:1:3
+        1 | { "version": 0,
+          |   ^
+      fix: write it like "version": 1
+    error[CFG003]: network.allowedDomains[1] must be a text of one line that is not empty, got ""
+      where: /home/config/config.json:2:48
+        2 | rk": { "allowedDomains": ["a.example", ""] },
+          |                                        ^
+    error[CFG003]: notify.command[1] must be a text of one line that is not empty, got 5
+      where: /home/config/config.json:3:32
+        3 |   "notify": { "command": ["x", 5] } }
+          |                                ^
+    "#);
+    let place = ConfigFolders::new().user("{ \"workspace\": { \"roots\": [\"/\",\n\"src\"] } }");
+    insta::assert_snapshot!(place.failures(), @r#"
+    error[CFG003]: workspace.roots[1]: "src" is not an absolute path
+      where: /home/config/config.json:2:1
+      fix: begin it with / or ~/
+    "#);
+}
+
+#[test]
+fn rule_of_a_list_of_several_files_has_the_place_of_its_file() {
+    let rule = |tool: &str| format!("{{\"tool\": \"{tool}\", \"decision\": \"deny\"}}");
+    let user = format!("{{ \"permissions\": [{},\n{}] }}", rule("a"), rule("b"));
+    let project = format!("{{ \"permissions\":\n\n[{}] }}", rule("c"));
+    let place = ConfigFolders::new().user(&user).project(&project);
+    let loaded = place.load_with(|sources| sources.trust_project = true).unwrap();
+    let leaf = loaded.layers.get("permissions").unwrap();
+    let places: Vec<String> = (0..3).map(|nth| place.tidy(&leaf.member_place(nth))).collect();
+    let expected = [
+        "/home/config/config.json:1:19",
+        "/home/config/config.json:2:1",
+        "/project/.posse/config.json:3:2",
+    ];
+    assert_eq!(places, expected);
+}
+
+#[test]
 fn syntax_error_shows_its_position() {
     let place = ConfigFolders::new().user("{\n  \"maxTurns\": 3\n  \"model\": \"x\"\n}\n");
     insta::assert_snapshot!(place.failures(), @r#"

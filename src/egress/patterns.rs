@@ -40,7 +40,9 @@ pub enum PatternError {
     )]
     TooWide,
     /// The host or the port is invalid.
-    #[error("it is not a domain or an address, with or without a port")]
+    #[error(
+        "write example.org, *.example.org, example.org:8443 or an address such as 192.0.2.7:443"
+    )]
     Invalid,
 }
 

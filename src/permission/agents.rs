@@ -41,7 +41,7 @@ pub(super) fn compile(agents: &[AgentPolicy]) -> Result<Vec<AgentRules>, Vec<Fai
             "ask" => RuleDecision::Ask,
             _ => RuleDecision::Deny,
         });
-        let rules = rules::compile(&agent.rules, None)?;
+        let rules = rules::compile(&agent.rules, None).map_err(rules::without_indexes)?;
         Ok(AgentRules { name: agent.name.clone(), rules, default })
     };
     agents.iter().map(compiled).collect()

@@ -78,9 +78,9 @@ pub fn command_deletions(command: &str, cwd: &str, home: Option<&str>) -> Option
     shell::deletions::deletions(command, cwd, home.unwrap_or(HOME_UNKNOWN))
 }
 
-/// Returns one error for each invalid rule; an empty list if all are valid. `tools`: names of all
-/// tools of posse.
-pub fn check_rules(rules: &[Value], tools: &[&str]) -> Vec<Failure> {
+/// Returns one error for each invalid rule, with its index; an empty list if all are valid. `tools`:
+/// names of all tools of posse.
+pub fn check_rules(rules: &[Value], tools: &[&str]) -> Vec<(usize, Failure)> {
     rules::compile(rules, Some(tools)).err().unwrap_or_default()
 }
 
@@ -255,7 +255,7 @@ impl RulePolicy {
     /// Compiles the rules in `settings`. Fails with an error for each invalid rule of the
     /// configuration or, if those are valid, of the first agent that has invalid rules.
     pub fn new(settings: PolicySettings) -> Result<RulePolicy, Vec<Failure>> {
-        let mut rules = rules::compile(&settings.rules, None)?;
+        let mut rules = rules::compile(&settings.rules, None).map_err(rules::without_indexes)?;
         let users = rules.len().saturating_sub(settings.project_rules);
         for rule in rules.iter_mut().skip(users) {
             rule.from_project = true;

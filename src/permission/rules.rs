@@ -79,12 +79,13 @@ struct Matching {
 pub(crate) fn compile(
     written: &[Value],
     tools: Option<&[&str]>,
-) -> Result<Vec<Rule>, Vec<Failure>> {
+) -> Result<Vec<Rule>, Vec<(usize, Failure)>> {
     let mut rules = Vec::with_capacity(written.len().min(RULES_MAX));
     let mut failures = Vec::new();
     for (index, value) in written.iter().enumerate() {
         if index == RULES_MAX {
-            failures.push(refused(index, &format!("there are more than {RULES_MAX} rules")));
+            let what = format!("there are more than {RULES_MAX} rules");
+            failures.push((index, refused(index, &what)));
             break;
         }
         match Rule::compile(value, tools) {
@@ -92,13 +93,18 @@ pub(crate) fn compile(
             Err(RuleFlaw { what, fix }) => {
                 let failure = refused(index, &what);
                 failures.push(match fix {
-                    Some(fix) => failure.fix(fix),
-                    None => failure,
+                    Some(fix) => (index, failure.fix(fix)),
+                    None => (index, failure),
                 });
             }
         }
     }
     if failures.is_empty() { Ok(rules) } else { Err(failures) }
+}
+
+/// The errors of [`compile`] without the indexes of their rules.
+pub(crate) fn without_indexes(failures: Vec<(usize, Failure)>) -> Vec<Failure> {
+    failures.into_iter().map(|(_, failure)| failure).collect()
 }
 
 fn refused(index: usize, why: &str) -> Failure {

@@ -662,9 +662,9 @@ fn rule_without_effect_is_an_error() {
     for (rule, what, fix) in table {
         let failures = check_rules(&[serde_json::from_str(rule).unwrap()], &tools);
         assert_eq!(failures.len(), 1, "{rule}");
-        assert_eq!(failures[0].code, ErrorCode::RuleInvalid, "{rule}");
-        assert!(failures[0].what.contains(what), "{}", failures[0].what);
-        assert_eq!(failures[0].fix.as_deref(), Some(fix), "{rule}");
+        assert_eq!(failures[0].1.code, ErrorCode::RuleInvalid, "{rule}");
+        assert!(failures[0].1.what.contains(what), "{}", failures[0].1.what);
+        assert_eq!(failures[0].1.fix.as_deref(), Some(fix), "{rule}");
     }
     for rule in [
         r#"{"tool":"*","match":{"commandPrefix":"rm"},"decision":"deny"}"#,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use posse_base::failure::nearest;
+use posse_base::failure::{ErrorCode, Exit, Failure, nearest};
 use posse_frontend::Selectable;
 
 use crate::input::character;
@@ -233,31 +233,19 @@ impl Default for Keymap {
 
 impl Keymap {
     /// Replaces the keys of bindings; Ctrl+C keeps its action. `wanted`: pairs of the name of a
-    /// binding and its new keys, separated by white space, so without chords. A key that another
-    /// binding has is taken from that one. Returns an error message for each invalid name or key;
-    /// the others still apply.
-    pub(super) fn bind(&mut self, wanted: &[(String, String)]) -> Vec<String> {
-        let mut wrong = Vec::new();
+    /// binding and its new keys, separated by white space, so without chords; [`check_bindings`]
+    /// finds the mistakes in them. A key that another binding has is taken from that one.
+    pub(super) fn bind(&mut self, wanted: &[(String, String)]) {
         for (name, keys) in wanted {
             let Some(binding) = BINDINGS.iter().find(|binding| binding.name == name) else {
-                let names = BINDINGS.iter().map(|binding| binding.name);
-                let meant = nearest(name, names).map(|meant| format!(", did you mean {meant}?"));
-                wrong.push(format!("there is no \"{name}\"{}", meant.unwrap_or_default()));
                 continue;
             };
             self.keys.retain(|_, action| *action != binding.action);
-            for key in keys.split_whitespace() {
-                let key = key.to_lowercase();
-                if is_key(&key) {
-                    self.keys.insert(key, binding.action);
-                } else {
-                    wrong.push(format!("\"{key}\" is no key for {name}: write it like ctrl+o"));
-                }
-            }
+            let keys = keys.split_whitespace().map(str::to_lowercase);
+            self.keys.extend(keys.map(|key| (key, binding.action)));
         }
         // Ctrl+C always works, so that the user can exit.
-        self.keys.insert("ctrl+c".to_owned(), KeyAction::Cancel);
-        wrong
+        self.keys.insert(ALWAYS.to_owned(), KeyAction::Cancel);
     }
 
     /// Returns `true` if a key is the first one of a chord.
@@ -290,6 +278,65 @@ impl Keymap {
     pub(super) fn action(&self, key: KeyEvent) -> Option<KeyAction> {
         self.keys.get(&name_of(key)?).copied()
     }
+}
+
+/// The key that always has the action `cancel`.
+const ALWAYS: &str = "ctrl+c";
+
+/// A mistake in the setting `ui.keybindings`.
+#[derive(Debug)]
+pub struct KeybindingMistake {
+    /// Names of the bindings that it concerns, as written: one or two.
+    pub names: Vec<String>,
+    /// The error, without its place.
+    pub failure: Failure,
+}
+
+/// Finds unknown names and keys in `wanted`, pairs of the name of a binding and its keys, and keys
+/// that two bindings get.
+pub fn check_bindings(wanted: &[(String, String)]) -> Vec<KeybindingMistake> {
+    let mut wrong = Vec::new();
+    let mut bound: BTreeMap<String, &str> = BTreeMap::new();
+    let mut report = |names: &[&str], code, what: String, fix: String| {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        let failure = Failure::new(code, Exit::Configuration, what).fix(fix);
+        wrong.push(KeybindingMistake { names, failure });
+    };
+    for (name, keys) in wanted {
+        let own = format!("ui.keybindings.{name}");
+        if !BINDINGS.iter().any(|binding| binding.name == name) {
+            let meant = nearest(name, BINDINGS.iter().map(|binding| binding.name));
+            let fix = match meant {
+                Some(meant) => format!("did you mean \"{meant}\"?"),
+                None => "remove it; `posse help keys` lists the actions".to_owned(),
+            };
+            let what = format!("{own}: there is no action \"{name}\"");
+            report(&[name], ErrorCode::ConfigUnknownKey, what, fix);
+            continue;
+        }
+        for key in keys.split_whitespace().map(str::to_lowercase) {
+            if !is_key(&key) {
+                let what = format!("{own}: \"{key}\" is not a key that can be bound");
+                let fix = "write it like \"ctrl+o\", \"alt+m\" or \"shift+tab\"".to_owned();
+                report(&[name], ErrorCode::ConfigInvalidValue, what, fix);
+            } else if key == ALWAYS && name != "cancel" {
+                let what = format!("{own}: {ALWAYS} always has the action \"cancel\"");
+                report(
+                    &[name],
+                    ErrorCode::ConfigContradiction,
+                    what,
+                    "bind another key".to_owned(),
+                );
+            } else if let Some(before) = bound.insert(key.clone(), name)
+                && before != name
+            {
+                let what = format!("ui.keybindings binds {key} to both {before} and {name}");
+                let fix = "bind another key to one of them".to_owned();
+                report(&[before, name], ErrorCode::ConfigContradiction, what, fix);
+            }
+        }
+    }
+    wrong
 }
 
 /// Names, in the configuration, of the special keys that can be bound.
@@ -385,15 +432,10 @@ mod tests {
     #[test]
     fn bindings_can_be_changed() {
         let mut keymap = Keymap::default();
-        let wanted = [("viewer", "ctrl+t f5 Alt+O"), ("cancel", "ctrl+q"), ("redrw", "ctrl+x")];
+        let wanted = [("viewer", "ctrl+t Alt+O"), ("cancel", "ctrl+q")];
         let wanted = wanted.map(|(name, keys)| (name.to_owned(), keys.to_owned()));
-        assert_eq!(
-            keymap.bind(&wanted),
-            [
-                "\"f5\" is no key for viewer: write it like ctrl+o",
-                "there is no \"redrw\", did you mean redraw?"
-            ]
-        );
+        assert!(check_bindings(&wanted).is_empty());
+        keymap.bind(&wanted);
         assert_eq!(keymap.action(ctrl('t')), Some(KeyAction::Viewer));
         assert_eq!(
             keymap.action(KeyEvent::new(KeyCode::Char('o'), KeyModifiers::ALT)),
@@ -409,6 +451,31 @@ mod tests {
         assert_eq!(keys("viewer"), "Alt+O, Ctrl+T");
         assert_eq!(keys("cancel"), "Ctrl+C, Ctrl+Q");
         assert_eq!(keys("search"), "Ctrl+R");
+    }
+
+    #[test]
+    fn mistakes_in_bindings_are_found() {
+        let rows = [
+            (vec![("viewer", "ctrl+o f5")], "CFG003", "\"f5\" is not a key"),
+            (vec![("redrw", "ctrl+x")], "CFG002", "there is no action \"redrw\""),
+            (vec![("submit", "ctrl+c")], "CFG011", "ctrl+c always has"),
+            (vec![("search", "ctrl+q"), ("viewer", "Ctrl+Q")], "CFG011", "both search and viewer"),
+        ];
+        for (wanted, code, what) in rows {
+            let names: Vec<&str> = wanted.iter().map(|(name, _)| *name).collect();
+            let wanted: Vec<(String, String)> = wanted
+                .iter()
+                .map(|(name, keys)| (String::from(*name), String::from(*keys)))
+                .collect();
+            let wrong = check_bindings(&wanted);
+            assert_eq!(wrong.len(), 1, "{wanted:?}");
+            assert_eq!(wrong[0].names, names);
+            let failure = &wrong[0].failure;
+            assert_eq!(failure.code.as_str(), code);
+            assert!(failure.what.contains(what) && failure.fix.is_some(), "{failure}");
+        }
+        let taken = [("viewer".to_owned(), "ctrl+r ctrl+r".to_owned())];
+        assert!(check_bindings(&taken).is_empty(), "a default key of another action can be taken");
     }
 
     #[test]

@@ -41,6 +41,7 @@ use posse_frontend::notifications::Notifications;
 use posse_frontend::{BackgroundJob, Sessions, Task};
 
 pub use inline::{Picked, pick};
+pub use keymap::{KeybindingMistake, check_bindings};
 pub use markdown::plain_text;
 pub use theme::Theme;
 

@@ -119,9 +119,7 @@ pub(super) async fn run(
     let folder;
     (app.view.status.cwd, folder) = environment.folder();
     app.view.status.mode_label = options.mode_label;
-    for wrong in app.keymap.bind(&options.keys) {
-        app.view.note(Role::Warn, format!("! ui.keybindings: {wrong}"));
-    }
+    app.keymap.bind(&options.keys);
     let failed = |error: io::Error| vec![internal(format!("the terminal cannot be used: {error}"))];
     let notifications = std::mem::take(&mut options.notifications);
     let modes = TerminalModes {

@@ -58,7 +58,9 @@ pub(crate) fn roster(cwd: &Path, dirs: &Dirs, settings: &Settings, tools: &[Stri
         has_profile: &|name| {
             settings.providers.contains_key(name) || presets::preset(name).is_some()
         },
-        check_rules: &unused_settings::check_rules,
+        check_rules: &|rules| {
+            unused_settings::check_rules(rules).into_iter().map(|(_, wrong)| wrong).collect()
+        },
         believes: &believes,
     };
     Roster::load(&settings.agents, &folders, &known)

@@ -314,8 +314,8 @@ fn invalid_entries_stop_the_start_with_their_place() {
     let ended = machine.posse(&["run", "go"]);
     ended.assert_code(3);
     assert!(
-        ended.stderr.contains("network.allowedDomains: \"*\"")
-            && ended.stderr.contains("config.json"),
+        ended.stderr.contains("network.allowedDomains[1]: \"*\" is not a domain")
+            && ended.stderr.contains("config.json:1:"),
         "{}",
         ended.stderr
     );

@@ -6,7 +6,7 @@ use posse_actors::text::clipped;
 
 use serde_json::{Value, json};
 
-use crate::schema::{ConfigKey, ValueKind};
+use crate::schema::{ConfigKey, VERSION, ValueKind};
 use crate::{looks_like_key, masked};
 
 const SHOWN_CHARS_MAX: usize = 40;
@@ -54,6 +54,20 @@ pub(crate) fn check(kind: ValueKind, value: &Value) -> Result<(), String> {
     Err(expected)
 }
 
+/// Index of the first member of a list that is invalid for `kind`, and a description of valid
+/// members. `None` if `value` is no list, has no such member, or has too many.
+pub(crate) fn first_wrong_member(kind: ValueKind, value: &Value) -> Option<(usize, String)> {
+    let (fits, expected): (fn(&Value) -> bool, &str) = match kind {
+        ValueKind::TextList | ValueKind::CommandLine => {
+            (|item| item.as_str().is_some_and(is_line), "a text of one line that is not empty")
+        }
+        ValueKind::ObjectList => (Value::is_object, "an object"),
+        _ => return None,
+    };
+    let nth = items(value)?.iter().position(|item| !fits(item))?;
+    Some((nth, expected.to_owned()))
+}
+
 /// Error message for an invalid value: `maxTurns must be a whole number 1–10000, got "two"`. The
 /// value is cut after 40 characters, a secret is abbreviated, and a list, an object or an address
 /// with a password is only named.
@@ -94,6 +108,9 @@ pub(crate) fn example(key: &ConfigKey) -> String {
 }
 
 fn sample(key: &ConfigKey) -> Value {
+    if key.path == "version" {
+        return json!(VERSION);
+    }
     key.default_value().unwrap_or_else(|| match key.kind {
         ValueKind::Bool => json!(true),
         ValueKind::Whole(least, most) | ValueKind::WholeOrAuto(least, most) => {

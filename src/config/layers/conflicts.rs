@@ -118,7 +118,7 @@ impl LayerReader {
         let origins: Vec<&SettingOrigin> = leaves.map(|leaf| &leaf.origin).collect();
         let usage = origins.iter().any(|origin| matches!(origin, SettingOrigin::Flag(_)));
         let exit = if usage { Exit::Usage } else { Exit::Configuration };
-        let places: Vec<String> = origins.iter().map(ToString::to_string).collect();
+        let places: Vec<String> = origins.iter().map(|origin| origin.place()).collect();
         let failure = Failure::new(ErrorCode::ConfigContradiction, exit, what);
         self.failures.push(failure.at(places.join(" and ")).fix(fix));
     }

@@ -17,7 +17,9 @@ use posse_base::failure::ErrorCode;
 use crate::Sources;
 use crate::file::{ConfigFile, ReadPolicy};
 use crate::layers::walk::ConfigLeaf;
-use crate::layers::{LayerReader, Layers, Leaf, SettingOrigin, Walk, from_future, names};
+use crate::layers::{
+    LayerReader, Layers, Leaf, Position, SettingOrigin, Walk, from_future, member_places, names,
+};
 use crate::schema::{self, ConfigKey, Project};
 
 /// The configuration key of permission rules.
@@ -175,7 +177,7 @@ impl LayerReader {
         ProjectSetting {
             key: found.path.clone(),
             value: found.value.clone(),
-            line: found.line,
+            line: found.position.line,
             fate,
         }
     }
@@ -276,7 +278,8 @@ impl LayerReader {
     }
 
     fn count(&mut self, found: ConfigLeaf, name: &Arc<str>, trust: TrustClass, is_trusted: bool) {
-        let ConfigLeaf { key, path, mut value, line } = found;
+        let ConfigLeaf { key, path, mut value, position, members } = found;
+        let mut members = member_places(name, &members);
         let before = self.layers.leaves.get(&path).cloned();
         let mut joined = false;
         if is_merged_list(key)
@@ -285,13 +288,15 @@ impl LayerReader {
         {
             // The user's own come first, and none is lost.
             value = own.iter().chain(theirs).cloned().collect();
+            let own = before.as_ref().map(|leaf| leaf.members.clone()).unwrap_or_default();
+            members = own.into_iter().chain(members).collect();
             joined = true;
         }
         if !is_trusted {
             self.displaced.insert(path.clone(), before);
         }
-        let origin = SettingOrigin::Project { name: Arc::clone(name), line, trust, joined };
-        self.insert(key, path, value, origin);
+        let origin = SettingOrigin::Project { name: Arc::clone(name), position, trust, joined };
+        self.insert(key, path, Leaf { value, origin, members });
     }
 
     /// Drops address, authentication, headers and `apiKeyEnv` of a project's provider, with a
@@ -359,19 +364,23 @@ fn restricts(rule: &Value) -> bool {
 /// So a deny rule still applies if an allow rule beside it is refused. Returns any other setting
 /// unchanged.
 fn split_restricting(found: ConfigLeaf) -> Vec<ConfigLeaf> {
-    let ConfigLeaf { key, path, value, line } = found;
+    let ConfigLeaf { key, path, value, position, members } = found;
     match value {
         Value::Array(rules) if key.path == RULES => {
-            let (narrow, wide): (Vec<Value>, Vec<Value>) = rules.into_iter().partition(restricts);
-            let part =
-                |rules| ConfigLeaf { key, path: path.clone(), value: Value::Array(rules), line };
+            let placed = rules.into_iter().zip(members);
+            let (narrow, wide): (Vec<_>, Vec<_>) = placed.partition(|(rule, _)| restricts(rule));
+            let part = |rules: Vec<(Value, Position)>| {
+                let (rules, members) = rules.into_iter().unzip();
+                let value = Value::Array(rules);
+                ConfigLeaf { key, path: path.clone(), value, position, members }
+            };
             match (narrow.is_empty(), wide.is_empty()) {
                 (_, true) => vec![part(narrow)],
                 (true, false) => vec![part(wide)],
                 (false, false) => vec![part(narrow), part(wide)],
             }
         }
-        value => vec![ConfigLeaf { key, path, value, line }],
+        value => vec![ConfigLeaf { key, path, value, position, members }],
     }
 }
 

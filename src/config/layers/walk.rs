@@ -10,20 +10,22 @@ use serde_json::{Map, Number, Value};
 use super::{check, clipped_name, mismatch};
 use crate::file::{ConfigFile, newlines};
 use crate::invalid;
-use crate::layers::{hint, removed};
+use crate::layers::{Position, hint, removed};
 use crate::schema::{self, ConfigKey, ValueKind};
 
 /// Maximum number of mistakes that are collected for one file. At this number the walk stops, and
 /// one more error says that the list is not complete.
 const FAILURES_MAX: usize = 20;
 
-/// One valid setting in a file. `path` is its dotted key. `line` is the line of its value, from 1;
-/// for a member of an open-ended object, the line at which the object begins.
+/// One valid setting in a file. `path` is its dotted key. `position` is that of its value; for a
+/// member of an open-ended object, that of its name.
 pub(crate) struct ConfigLeaf {
     pub(crate) key: &'static ConfigKey,
     pub(crate) path: String,
     pub(crate) value: Value,
-    pub(crate) line: usize,
+    pub(crate) position: Position,
+    /// Positions of the members of a list; empty for another value.
+    pub(crate) members: Vec<Position>,
 }
 
 /// Result of a walk through one file from top to bottom: its valid settings (`found`) and its
@@ -36,8 +38,8 @@ pub(crate) struct Walk<'a> {
     pub(crate) version: i64,
     /// True if `version` is later than the version that this program knows.
     pub(crate) from_future: bool,
-    /// Byte offset up to which lines were counted, and the line at this offset.
-    counted: (usize, usize),
+    /// Byte offset up to which lines and columns were counted, and the position of this offset.
+    counted: (usize, Position),
 }
 
 impl<'a> Walk<'a> {
@@ -49,7 +51,7 @@ impl<'a> Walk<'a> {
             failures: Vec::new(),
             version: schema::VERSION,
             from_future: false,
-            counted: (0, 1),
+            counted: (0, Position { line: 1, column: 1 }),
         };
         match source.parse() {
             Err(failure) => walk.failures.push(failure),
@@ -125,6 +127,18 @@ impl<'a> Walk<'a> {
             return;
         }
         if let Err(expected) = check(key.kind, &value) {
+            if let Some((nth, expected)) = check::first_wrong_member(key.kind, &value)
+                && let ast::Value::Array(array) = &property.value
+                && let Some(member) = array.elements.get(nth)
+            {
+                let what = mismatch(&format!("{path}[{nth}]"), expected, &value[nth]);
+                return self.fail_at(
+                    ErrorCode::ConfigInvalidValue,
+                    &what,
+                    member.range().start,
+                    None,
+                );
+            }
             let fix = hint(key, path);
             return self.fail(
                 ErrorCode::ConfigInvalidValue,
@@ -151,7 +165,7 @@ impl<'a> Walk<'a> {
             self.from_future = self.version > schema::VERSION;
             return;
         }
-        let line = self.line(property.value.range().start);
+        let position = self.position(property.value.range().start);
         // Each member of an open-ended object is a separate setting, so that layers merge.
         if matches!(key.kind, ValueKind::TextMap | ValueKind::ObjectMap | ValueKind::Any)
             && let Value::Object(entries) = value
@@ -159,13 +173,21 @@ impl<'a> Walk<'a> {
             if let ast::Value::Object(object) = &property.value {
                 self.unusable_headers(key, path, object);
             }
-            let lines = self.member_lines(&property.value);
+            let positions = self.member_positions(&property.value);
             self.found.extend(entries.into_iter().map(|(name, value)| {
-                let line = lines.get(&name).copied().unwrap_or(line);
-                ConfigLeaf { key, path: format!("{path}.{name}"), value, line }
+                let position = positions.get(&name).copied().unwrap_or(position);
+                let path = format!("{path}.{name}");
+                ConfigLeaf { key, path, value, position, members: Vec::new() }
             }));
         } else {
-            self.found.push(ConfigLeaf { key, path: path.to_owned(), value, line });
+            let members = match &property.value {
+                ast::Value::Array(array) => {
+                    let starts = array.elements.iter().map(|element| element.range().start);
+                    starts.map(|start| self.position(start)).collect()
+                }
+                _ => Vec::new(),
+            };
+            self.found.push(ConfigLeaf { key, path: path.to_owned(), value, position, members });
         }
     }
 
@@ -210,14 +232,15 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Line of each member of an object, by its name; empty for another value.
-    fn member_lines(&mut self, value: &ast::Value<'_>) -> HashMap<String, usize> {
+    /// Position of each member of an object, by its name; empty for another value.
+    fn member_positions(&mut self, value: &ast::Value<'_>) -> HashMap<String, Position> {
         let ast::Value::Object(object) = value else { return HashMap::new() };
-        let mut lines = HashMap::with_capacity(object.properties.len());
+        let mut positions = HashMap::with_capacity(object.properties.len());
         for property in &object.properties {
-            lines.insert(property.name.as_str().to_owned(), self.line(property.range.start));
+            let position = self.position(property.range.start);
+            positions.insert(property.name.as_str().to_owned(), position);
         }
-        lines
+        positions
     }
 
     fn find_duplicates(&mut self, object: &ast::Object<'_>, path: &[String]) {
@@ -244,15 +267,19 @@ impl<'a> Walk<'a> {
         self.failures.len() >= FAILURES_MAX
     }
 
-    /// The line of a byte offset, from 1. Counts on from the offset of the previous call, or from
-    /// the beginning if that offset was larger.
-    fn line(&mut self, offset: usize) -> usize {
-        let text = self.source.text.as_bytes();
-        let (start, line) = if offset >= self.counted.0 { self.counted } else { (0, 1) };
-        let passed = text.get(start..offset).unwrap_or_default();
-        let line = line + newlines(passed);
-        self.counted = (offset, line);
-        line
+    /// The position of a byte offset. Counts on from the offset of the previous call, or from the
+    /// beginning if that offset was larger.
+    fn position(&mut self, offset: usize) -> Position {
+        let beginning = (0, Position { line: 1, column: 1 });
+        let (start, before) = if offset >= self.counted.0 { self.counted } else { beginning };
+        let passed = self.source.text.get(start..offset).unwrap_or_default();
+        let column = match passed.rfind('\n') {
+            Some(end) => passed[end..].chars().count(),
+            None => before.column + passed.chars().count(),
+        };
+        let position = Position { line: before.line + newlines(passed.as_bytes()), column };
+        self.counted = (offset, position);
+        position
     }
 
     fn fail(
@@ -262,7 +289,11 @@ impl<'a> Walk<'a> {
         property: &ast::ObjectProp<'_>,
         fix: Option<String>,
     ) {
-        let place = self.source.place(property.range.start);
+        self.fail_at(code, what, property.range.start, fix);
+    }
+
+    fn fail_at(&mut self, code: ErrorCode, what: &str, offset: usize, fix: Option<String>) {
+        let place = self.source.place(offset);
         let mut failure = invalid(code, clipped_name(what)).at(place);
         failure.fix = fix;
         self.failures.push(failure);

@@ -164,11 +164,16 @@ fn loaded(config: &Value) -> Loaded {
     place.load().unwrap_or_else(|failures| panic!("{config}: {failures:?}"))
 }
 
-/// Settings and notices as text, without the temporary folder.
+/// Settings and notices as text, without the temporary folder and without positions in the file,
+/// which any change moves.
 fn effect(config: &Value) -> String {
     let place = ConfigFolders::new().user(config.to_string());
     let loaded = place.load().unwrap_or_else(|failures| panic!("{config}: {failures:?}"));
-    place.tidy(&format!("{:?} {:?}", loaded.settings, loaded.notices))
+    let text = place.tidy(&format!("{:?} {:?}", loaded.settings, loaded.notices));
+    let mut parts = text.split("config.json:");
+    let first = parts.next().unwrap_or_default().to_owned();
+    let is_position = |c: char| c.is_ascii_digit() || c == ':';
+    parts.fold(first, |text, part| text + "config.json" + part.trim_start_matches(is_position))
 }
 
 #[test]
