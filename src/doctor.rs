@@ -3,6 +3,7 @@
 //! It writes only temporary files, which it removes. It reports where a secret is configured, never
 //! its value.
 
+mod agents;
 mod confinement;
 mod folders;
 mod online;
@@ -110,6 +111,7 @@ pub fn run(
     out: &mut dyn Write,
 ) -> Result<Exit, Failure> {
     let mut checks = configuration(examined);
+    checks.extend(agents::checks(examined));
     checks.extend(providers::checks(examined));
     if online {
         checks.extend(online::checks(examined)?);

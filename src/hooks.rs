@@ -30,7 +30,7 @@ use crate::sandbox::Sandbox;
 
 use command::Runner;
 use guards::Guards;
-use settings::CommandHook;
+use settings::{CommandHook, MemberFailures};
 
 pub use masking::Masking;
 
@@ -69,12 +69,19 @@ pub fn hooks(
     if settings.entries.is_empty() {
         return Ok(Arc::new(NoHooks));
     }
-    let commands = settings::parse(settings.entries, settings.home)?;
+    let commands = settings::parse(settings.entries, settings.home)
+        .map_err(|wrong| wrong.into_iter().map(|(_, failure)| failure).collect::<Vec<_>>())?;
     let HookSettings { path, cwd, session_dir, confinement, tier, watched, .. } = settings;
     let guards = Guards { policy, cwd: cwd.display().to_string(), tier };
     let count = AtomicU64::new(0);
     let runner = Runner { sandbox, cwd, session_dir, path, confinement, watched, count };
     Ok(Arc::new(Hooks(Arc::new(HookSet { commands, guards, runner }))))
+}
+
+/// One error for each invalid entry of `hooks`, with its index; empty if there is none. `home`:
+/// home folder, as in [`HookSettings`].
+pub(crate) fn check(entries: &[Value], home: Option<&Path>) -> MemberFailures {
+    settings::parse(entries, home).err().unwrap_or_default()
 }
 
 struct Hooks(Arc<HookSet>);

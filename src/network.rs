@@ -7,7 +7,7 @@ use std::sync::Arc;
 use posse_actors::event::SandboxTier;
 use posse_actors::ports::{AnswerSource, NetworkAccess};
 
-use crate::config::{Environment, Loaded, NetworkSettings, SandboxSettings};
+use crate::config::{Environment, Loaded, NetworkSettings, SandboxSettings, Settings};
 use crate::egress::{
     DomainPattern, Egress, EgressLimits, EgressPolicy, NameResolver, ResolveFuture, SystemResolver,
 };
@@ -54,6 +54,26 @@ pub(crate) fn briefing(access: NetworkAccess, tier: &SandboxTier) -> &'static st
         (NetworkAccess::Denied, SandboxTier::Full) => "no network but a loopback of their own",
         (NetworkAccess::Denied, _) => "no network, no sockets",
     }
+}
+
+/// Notice if domains are allowed and commands have no network, because `asking` is no person and
+/// `sandbox.network` is `auto`. `None` otherwise, also without a sandbox.
+pub(crate) fn unused_domains(
+    settings: &Settings,
+    tier: &SandboxTier,
+    asking: AnswerSource,
+) -> Option<String> {
+    let is_unused = !settings.network.allowed_domains.is_empty()
+        && settings.sandbox.mode != "off"
+        && settings.sandbox.network == "auto"
+        && access(&settings.sandbox, tier, asking) == NetworkAccess::Denied;
+    is_unused.then(|| {
+        format!(
+            "warning[{}]: network.allowedDomains has no effect in this run: where no person answers, \
+             commands have no network; `--network ask` lets them reach these domains",
+            ErrorCode::ConfigContradiction
+        )
+    })
 }
 
 /// One error for each invalid entry of the lists of domains.

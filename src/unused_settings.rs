@@ -122,7 +122,7 @@ fn placed(failure: Failure, layers: &Layers, key: &str) -> Failure {
 /// Warnings about names in `skills.disabled` that no skill has, in one line each.
 pub(crate) fn disabled_skills(settings: &Settings, skills: &Skills) -> Vec<String> {
     let place = settings.skills.disabled_from.as_deref();
-    let place = place.map(|place| format!(" [{}]", printable(place))).unwrap_or_default();
+    let place = place.map(|place| format!(" ({})", printable(place))).unwrap_or_default();
     let warning = |name: &String| {
         let fix = match nearest(name, skills.all().map(|skill| skill.name.as_str())) {
             Some(meant) => format!("did you mean \"{meant}\"?"),
@@ -131,7 +131,7 @@ pub(crate) fn disabled_skills(settings: &Settings, skills: &Skills) -> Vec<Strin
         };
         let code = ErrorCode::SkillNotFound;
         let name = printable(name);
-        format!("{code}: skills.disabled: there is no skill \"{name}\"; {fix}{place}")
+        format!("warning[{code}]: skills.disabled: there is no skill \"{name}\"; {fix}{place}")
     };
     skills.unknown.iter().map(warning).collect()
 }

@@ -17,7 +17,7 @@ pub(crate) mod subagents;
 pub(crate) mod tool_settings;
 pub(crate) mod workspace_roots;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::cli::{self, PlaceArgs};
 use crate::config::{self, Dirs, Environment, Loaded, Sources};
@@ -74,12 +74,25 @@ pub(crate) fn place(
         network::check(&loaded),
         unused_settings::check(&loaded),
         wrong_keybindings(&loaded),
+        wrong_hooks(&loaded, environment),
     ];
     let wrong = wrong.concat();
     if !wrong.is_empty() {
         return Err(wrong);
     }
     Ok(WorkspaceContext { cwd, dirs, loaded })
+}
+
+/// One error for each invalid entry of `hooks`; empty if there is none.
+fn wrong_hooks(loaded: &Loaded, environment: &Environment) -> Vec<Failure> {
+    let home = environment.get("HOME").map(Path::new);
+    let wrong = crate::hooks::check(&loaded.settings.hooks, home).into_iter();
+    let leaf = loaded.layers.get("hooks");
+    let placed = wrong.map(|(nth, failure)| match leaf {
+        Some(leaf) => failure.at(leaf.member_place(nth)),
+        None => failure,
+    });
+    placed.collect()
 }
 
 /// One error for each mistake in `ui.keybindings`; empty if there is none.

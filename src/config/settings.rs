@@ -36,6 +36,8 @@ pub struct Settings {
     pub key_files: Vec<PathBuf>,
     /// `defaultAgent`: name of the main agent.
     pub default_agent: String,
+    /// Source of `defaultAgent`, for messages.
+    pub default_agent_from: Option<String>,
     /// `permissionMode`: permission mode of a new session.
     pub permission_mode: Option<PermissionMode>,
     /// `defaultProvider`. `None`: posse uses the first preset whose key is in the environment.
@@ -470,6 +472,10 @@ impl Settings {
             trust_project: false,
             key_files: Vec::new(),
             default_agent: layers.read("defaultAgent"),
+            default_agent_from: layers
+                .get("defaultAgent")
+                .filter(|leaf| leaf.origin != SettingOrigin::BuiltIn)
+                .map(|leaf| leaf.origin.place()),
             permission_mode: permission_mode(layers),
             default_provider: layers.read("defaultProvider"),
             model: layers.read("model"),

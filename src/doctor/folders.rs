@@ -27,8 +27,8 @@ pub(super) fn checks(examined: &Examined<'_>) -> Vec<Check> {
         Ok(dirs) => state(dirs),
         Err(failure) => vec![Check::of("state", "directory", failure)],
     });
-    checks.extend(programs(examined));
     checks.extend(examined.loaded.ok().map(|loaded| checkpoints(&loaded.settings)));
+    checks.extend(programs(examined));
     checks
 }
 

@@ -41,6 +41,7 @@ fn diagnose(home: &Path, configuration: &str, variables: &[(&str, &str)]) -> (Ex
 /// Checks that start no process: the test program is not the posse executable.
 fn configuration_of(examined: &Examined<'_>) -> Vec<Check> {
     let mut checks = configuration(examined);
+    checks.extend(agents::checks(examined));
     checks.extend(providers::checks(examined));
     checks.extend(folders::checks(examined));
     checks
@@ -95,6 +96,24 @@ fn provider_without_its_key_is_a_problem() {
     assert_eq!(exit, Exit::Configuration);
     let run = find(&checks, "for a run");
     assert!(run["fix"].as_str().unwrap().contains("set OPENAI_API_KEY"), "{text}");
+}
+
+#[test]
+fn missing_main_agent_is_a_problem_and_a_wrong_definition_a_warning() {
+    let home = tempfile::tempdir().unwrap();
+    let (_, checks, text) = diagnose(home.path(), "{}", &[]);
+    assert_eq!(find(&checks, "main agent")["detail"], "build", "{text}");
+    let wrong = r#"{"defaultProvider": "ollama", "defaultAgent": "bulid"}"#;
+    let (exit, checks, text) = diagnose(home.path(), wrong, &[]);
+    assert_eq!(exit, Exit::Configuration, "{text}");
+    let check = find(&checks, "main agent");
+    assert_eq!(check["status"], "problem", "{text}");
+    assert!(check["detail"].as_str().unwrap().contains("config.json:1:47"), "{text}");
+    assert!(check["fix"].as_str().unwrap().contains("build"), "{text}");
+    let wrong = r#"{"defaultProvider": "ollama", "agents": {"x": {"mode": "foo"}}}"#;
+    let (exit, checks, text) = diagnose(home.path(), wrong, &[]);
+    assert_eq!(exit, Exit::Done, "{text}");
+    assert_eq!(find(&checks, "left out")["status"], "warning", "{text}");
 }
 
 #[test]

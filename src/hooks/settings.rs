@@ -9,6 +9,9 @@ use serde_json::{Map, Value};
 
 use crate::failure::{ErrorCode, Exit, Failure, did_you_mean};
 
+/// Mistakes of entries, each with the index of its entry.
+pub(crate) type MemberFailures = Vec<(usize, Failure)>;
+
 /// Maximum number of entries of `hooks` in the configuration. More are an error.
 const HOOKS_MAX: usize = 64;
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
@@ -62,20 +65,23 @@ impl CommandHook {
 }
 
 /// Parses all entries. `home` replaces `~/` in commands. The error contains the first mistake of
-/// each invalid entry; with more than [`HOOKS_MAX`] entries, only that.
+/// each invalid entry, with its index; with more than [`HOOKS_MAX`] entries, only that.
 pub(super) fn parse(
     entries: &[Value],
     home: Option<&Path>,
-) -> Result<Vec<CommandHook>, Vec<Failure>> {
+) -> Result<Vec<CommandHook>, MemberFailures> {
     if entries.len() > HOOKS_MAX {
-        let what = format!("there are {} hooks; {HOOKS_MAX} may be there", entries.len());
-        return Err(vec![wrong(what).at("hooks")]);
+        let what = format!("there are {} hooks, at most {HOOKS_MAX} are allowed", entries.len());
+        return Err(vec![(HOOKS_MAX, wrong(what).fix("remove some"))]);
     }
     let (mut hooks, mut failures) = (Vec::new(), Vec::new());
     for (nth, entry) in entries.iter().enumerate() {
         match hook(entry, nth, home) {
             Ok(hook) => hooks.push(hook),
-            Err(failure) => failures.push(failure.at(format!("hooks[{nth}]"))),
+            Err(failure) => {
+                let what = format!("hooks[{nth}]: {}", failure.what);
+                failures.push((nth, Failure { what, ..failure }));
+            }
         }
     }
     if failures.is_empty() { Ok(hooks) } else { Err(failures) }
@@ -180,8 +186,9 @@ fn filter(entry: &Map<String, Value>, event: HookEvent) -> Result<Filter, Failur
 
 fn check_members(entry: &Map<String, Value>, members: &[&str]) -> Result<(), Failure> {
     entry.keys().find(|name| !members.contains(&name.as_str())).map_or(Ok(()), |name| {
-        let fix = did_you_mean(name, members.iter().copied());
-        Err(Failure { fix, ..wrong(format!("unknown key \"{name}\"")) })
+        let all = || format!("its keys are {}", members.join(", "));
+        let fix = did_you_mean(name, members.iter().copied()).unwrap_or_else(all);
+        Err(wrong(format!("unknown key \"{name}\"")).fix(fix))
     })
 }
 
@@ -231,7 +238,7 @@ mod tests {
 
     fn one(entry: &Value) -> Result<CommandHook, String> {
         let parsed = parse(std::slice::from_ref(entry), Some(Path::new("/home/u")));
-        parsed.map(|mut hooks| hooks.remove(0)).map_err(|failures| failures[0].to_string())
+        parsed.map(|mut hooks| hooks.remove(0)).map_err(|failures| failures[0].1.to_string())
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub(crate) fn remarks(settings: &Settings, roster: &Roster) -> Vec<String> {
             None => String::new(),
         };
         let (role, place) = (printable(role), printable(&configured.place));
-        Some(format!("CFG040: roles.{role} matches no agent{meant} [{place}]"))
+        Some(format!("warning[CFG040]: roles.{role} matches no agent{meant} ({place})"))
     };
     settings.roles.iter().filter_map(nobody).collect()
 }

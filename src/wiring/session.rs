@@ -135,7 +135,7 @@ pub(crate) fn assemble_in(
     let settings = setup.settings;
     let space = ConfinedWorkspace::open(kept, setup)?;
     notices.extend(setup.dirs.state_warning());
-    notices.extend(confinement::weakened(&space.sandbox));
+    notices.extend(space.restrictions(setup));
     let mut models = ModelStack { setup, space: &space, of_subagents: Ok(None) };
     models.select_for_subagents(&model.info(), notices);
     let wrap = |model| models.wrap(model);
@@ -145,7 +145,7 @@ pub(crate) fn assemble_in(
     let specs: Vec<ToolSpec> = builtin.iter().map(|tool| tool.spec().clone()).collect();
     let known: Vec<String> = specs.iter().map(|spec| spec.name.clone()).collect();
     let roster = known_agents(setup, &known, notices);
-    let roster = roster.for_session(&settings.default_agent, setup.used, notices)?;
+    let roster = subagents::with_main_agent(roster, settings, setup.used, notices)?;
     let agent = &roster.choose(&settings.default_agent)?.with_prompt(setup.prompt);
     let prompts = Prompts::read(setup, &space, model.info(), notices);
     let (toolbox, worktrees) = session_tools(kept, setup, &space, builtin, &prompts, &roster);
@@ -249,6 +249,12 @@ impl ConfinedWorkspace {
         let checkpoints = kept.checkpoints(setup, &env.workspace);
         let (sandbox, env) = (sandbox.into(), env.into());
         Ok(ConfinedWorkspace { roots, tier, masking, sandbox, env, checkpoints })
+    }
+
+    /// Warnings about what the sandbox and the network of commands lack.
+    fn restrictions(&self, setup: &Setup<'_>) -> Vec<String> {
+        let unused = network::unused_domains(setup.settings, &self.tier, setup.asking);
+        confinement::weakened(&self.sandbox).into_iter().chain(unused).collect()
     }
 
     /// Store of checkpoints, as a port of the kernel.
@@ -423,7 +429,8 @@ fn provider_of(setup: &Setup<'_>, name: &str) -> Result<Arc<dyn Provider>, Failu
 }
 
 /// All agents. In single-agent mode with a built-in main agent, only built-in agents: files
-/// are read only to check roles that no built-in agent has.
+/// are read only to check roles that no built-in agent has. Rejected agents of the configuration are
+/// reported in each mode.
 fn known_agents(setup: &Setup<'_>, tools: &[String], notices: &mut Vec<String>) -> Roster {
     let settings = setup.settings;
     let built_in = Roster::built_in();
@@ -433,6 +440,7 @@ fn known_agents(setup: &Setup<'_>, tools: &[String], notices: &mut Vec<String>) 
             let roster = subagents::roster(setup.cwd, setup.dirs, settings, tools);
             notices.extend(roles::remarks(settings, &roster));
         }
+        notices.extend(subagents::rejected(settings, tools));
         return built_in;
     }
     let roster = subagents::roster(setup.cwd, setup.dirs, settings, tools);

@@ -10,7 +10,7 @@ use posse_actors::governor::GovernorLimits;
 use posse_actors::ports::{Provider, Thinking, ToolSpec};
 
 use crate::agents::{
-    self, Agent, AgentDecision, CLAUDE_FOLDER, Folders, KnownNames, Roster, SKILL_TOOL,
+    self, Agent, AgentDecision, AgentUse, CLAUDE_FOLDER, Folders, KnownNames, Roster, SKILL_TOOL,
     claude_trust_key,
 };
 use crate::config::{Dirs, Settings};
@@ -41,6 +41,20 @@ pub(crate) fn roster(cwd: &Path, dirs: &Dirs, settings: &Settings, tools: &[Stri
     let believes = |name: &str, bytes: &[u8]| {
         settings.trust_project || trusted.get(name).is_some_and(|known| *known == sha256(bytes))
     };
+    let folders = Folders {
+        user: Some(dirs.config.join("agents")),
+        project: Some((folder, root)),
+        home: dirs.home.clone(),
+    };
+    load(settings, tools, &folders, &believes)
+}
+
+fn load(
+    settings: &Settings,
+    tools: &[String],
+    folders: &Folders,
+    believes: &dyn Fn(&str, &[u8]) -> bool,
+) -> Roster {
     // Always visible to agents that can delegate.
     let mut of_delegation = TOOLS.map(str::to_owned);
     of_delegation.sort();
@@ -48,11 +62,6 @@ pub(crate) fn roster(cwd: &Path, dirs: &Dirs, settings: &Settings, tools: &[Stri
     let always = of_delegation.into_iter().chain([SKILL_TOOL.to_owned()]);
     let tools: Vec<String> =
         tools.iter().filter(|name| *name != SKILL_TOOL).cloned().chain(always).collect();
-    let folders = Folders {
-        user: Some(dirs.config.join("agents")),
-        project: Some((folder, root)),
-        home: dirs.home.clone(),
-    };
     let known = KnownNames {
         tools: &tools,
         has_profile: &|name| {
@@ -61,9 +70,9 @@ pub(crate) fn roster(cwd: &Path, dirs: &Dirs, settings: &Settings, tools: &[Stri
         check_rules: &|rules| {
             unused_settings::check_rules(rules).into_iter().map(|(_, wrong)| wrong).collect()
         },
-        believes: &believes,
+        believes,
     };
-    Roster::load(&settings.agents, &folders, &known)
+    Roster::load(&settings.agents, folders, &known)
 }
 
 /// Agent folder of the project at `root`.
@@ -96,13 +105,42 @@ pub(crate) fn remarks(roster: &Roster) -> String {
     refused.chain(odd).collect::<String>() + &untrusted("agents", &roster.inert)
 }
 
+/// Warnings about rejected agents of configuration files, one line each. Reads no agent files.
+pub(crate) fn rejected(settings: &Settings, tools: &[String]) -> Vec<String> {
+    let roster = load(settings, tools, &Folders::default(), &|_, _| false);
+    roster.refused().map(|failure| warning_line(failure, "; left out").trim_end().into()).collect()
+}
+
+/// The roster of a session in which the agent of the settings is the main agent, used as `used`.
+/// `notices` receives warnings about other agents. An error without a place gets that of
+/// `defaultAgent`.
+pub(crate) fn with_main_agent(
+    roster: Roster,
+    settings: &Settings,
+    used: AgentUse,
+    notices: &mut Vec<String>,
+) -> Result<Roster, Failure> {
+    let name = &settings.default_agent;
+    let roster = roster.for_session(name, used, notices);
+    let chosen = roster.and_then(|roster| roster.choose(name).map(drop).map(|()| roster));
+    chosen.map_err(|failure| match &settings.default_agent_from {
+        Some(place) if failure.place.is_none() => failure.at(place.clone()),
+        _ => failure,
+    })
+}
+
 /// Formats a failure as one line of a warning. `end` states the consequence.
 pub(crate) fn warning_line(failure: &Failure, end: &str) -> String {
     let place = failure.place.as_deref().map(printable).unwrap_or_default();
+    let (code, text) = (failure.code, one_line(failure));
+    format!("warning[{code}]: {text}{end} ({place})\n")
+}
+
+/// Text of a failure in one line, without its code and place.
+pub(crate) fn one_line(failure: &Failure) -> String {
     let why = failure.why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
-    let fix = failure.fix.as_deref().map(|fix| format!(" ({fix})")).unwrap_or_default();
-    let (code, what) = (failure.code, printable(&failure.what));
-    format!("{code}: {what}{}{}{end} [{place}]\n", printable(&why), printable(&fix))
+    let fix = failure.fix.as_deref().map(|fix| format!("; {fix}")).unwrap_or_default();
+    format!("{}{}{}", printable(&failure.what), printable(&why), printable(&fix))
 }
 
 /// Notice that the items `names` of a project are not trusted, with at most eight of the names;
@@ -113,7 +151,7 @@ pub(crate) fn untrusted(what: &str, names: &[String]) -> String {
     }
     let names: Vec<String> = names.iter().take(8).map(|name| printable(name)).collect();
     format!(
-        "TRU001: the project's {what} are not used ({}) until you trust this project, `posse \
+        "warning[TRU001]: the project's {what} are not used ({}) until you trust this project, `posse \
          trust add` shows the effect\n",
         names.join(", ")
     )

@@ -263,9 +263,9 @@ fn hidden_characters_of_an_agent_are_escaped_and_reported() {
     );
     let (_, said) = listed(&machine, &[]);
     for part in [
-        "AGN010: agent \"hid\": hidden characters, shown as escapes: 6:3 U+202E, 6:7 U+E0041 [",
-        "AGN010: agent \"conf\": hidden characters, shown as escapes: 1:2 U+200B [",
-        "AGN009: agent \"boss\": allowedAgents names \"ghost\": there is no such agent",
+        "warning[AGN010]: agent \"hid\": hidden characters, shown as escapes: 6:3 U+202E, 6:7 U+E0041 (",
+        "warning[AGN010]: agent \"conf\": hidden characters, shown as escapes: 1:2 U+200B (",
+        "warning[AGN009]: agent \"boss\": allowedAgents names \"ghost\": there is no such agent",
         "names \"hib\": there is no such agent (did you mean \"hid\"?)",
     ] {
         assert!(said.contains(part), "{part}: {said}");

@@ -175,7 +175,7 @@ fn role_without_an_agent_is_reported_in_single_agent_mode() {
     ended.assert_code(0);
     assert_says(
         &ended,
-        "CFG040: roles.main matches no agent; `defaultProvider` and `model` select",
+        "warning[CFG040]: roles.main matches no agent; `defaultProvider` and `model` select",
     );
     assert!(!ended.stderr.contains("roles.own"), "{}", ended.stderr);
 }
@@ -383,7 +383,10 @@ fn unknown_disabled_skill_is_reported() {
     for command in [&["run", "say hi"][..], &["skills"]] {
         let ended = machine.posse(command);
         ended.assert_code(0);
-        assert_says(&ended, "SKL005: skills.disabled: there is no skill \"gret\"; did you mean");
+        assert_says(
+            &ended,
+            "warning[SKL005]: skills.disabled: there is no skill \"gret\"; did you mean",
+        );
         assert_says(&ended, "there is no skill \"other-project\"; remove it, or");
         assert_says(&ended, "config.json:");
         assert!(!ended.stderr.contains("\"greet\";"), "{}", ended.stderr);

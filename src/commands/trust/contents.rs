@@ -177,7 +177,10 @@ fn about<'a>(flaws: impl Iterator<Item = (&'a Failure, &'static str)>, place: &s
     };
     flaws
         .filter(|(flaw, _)| theirs(flaw))
-        .map(|(flaw, begin)| begin.to_owned() + subagents::warning_line(flaw, "").trim_end())
+        .map(|(flaw, begin)| {
+            let place = flaw.place.as_deref().map(printable).unwrap_or_default();
+            format!("{begin}{}: {} ({place})", flaw.code, subagents::one_line(flaw))
+        })
         .collect()
 }
 

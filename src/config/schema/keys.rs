@@ -199,8 +199,8 @@ pub(crate) static KEYS: &[ConfigKey] = &[
         "Maximum size of an image that is sent, in bytes.")
         .variable("POSSE_MAX_IMAGE_BYTES"),
     key("network.allowedDomains", TextList, D::None, Never,
-        "Domains that commands reach if sandbox.network is ask: example.org, *.example.org, \
-         example.org:8443. Addresses and ports of this machine one by one: localhost:3000."),
+        "Domains that commands reach if sandbox.network is ask, or auto with a person: example.org, \
+         *.example.org, example.org:8443. Addresses and ports of this machine one by one: localhost:3000."),
     key("network.blockedDomains", TextList, D::None, Never,
         "Domains that commands never reach through the proxy, whatever allows them."),
     key("network.uploadLimitBytes", Whole(0, 1_000_000_000_000_000), D::Whole(1_048_576), Never,
