@@ -86,26 +86,44 @@ pub fn topic(name: &str, columns: usize) -> Option<String> {
 /// All entries about `word` as plain text with lines of at most `columns` columns: sections, list
 /// items and table rows that begin with it. A part of a configuration key gives all keys below it.
 /// `None` if there is none.
+///
+/// The beginning of the name of a single topic is that topic, if no entry has this name.
 pub fn entries(word: &str, columns: usize) -> Option<String> {
-    let found = |below: bool| {
-        let mut blocks: Vec<String> = Vec::new();
-        for topic in TOPICS {
-            for entry in read_entries(topic.text) {
-                let is_wanted = |name: &String| matches(name, word, below);
-                if entry.names.iter().any(is_wanted) {
-                    let place = entry.place.replace('`', "");
-                    let origin = format!("From {}: {place}", topic.names[0]);
-                    let text = plain_text(&without_links(&entry.text), columns);
-                    let block = format!("{}\n{text}", plain_text(&origin, columns).trim_end());
-                    if !blocks.contains(&block) {
-                        blocks.push(block);
-                    }
+    let begun = || topic(topic_that_begins(word)?, columns);
+    entries_named(word, columns, false)
+        .or_else(begun)
+        .or_else(|| entries_named(word, columns, true))
+}
+
+/// Entries with the name `word`; with `below`, those of which `word` is the first part.
+fn entries_named(word: &str, columns: usize, below: bool) -> Option<String> {
+    let mut blocks: Vec<String> = Vec::new();
+    for topic in TOPICS {
+        for entry in read_entries(topic.text) {
+            let is_wanted = |name: &String| matches(name, word, below);
+            if entry.names.iter().any(is_wanted) {
+                let place = entry.place.replace('`', "");
+                let origin = format!("From {}: {place}", topic.names[0]);
+                let text = plain_text(&without_links(&entry.text), columns);
+                let block = format!("{}\n{text}", plain_text(&origin, columns).trim_end());
+                if !blocks.contains(&block) {
+                    blocks.push(block);
                 }
             }
         }
-        (!blocks.is_empty()).then(|| blocks.join("\n"))
-    };
-    found(false).or_else(|| found(true))
+    }
+    (!blocks.is_empty()).then(|| blocks.join("\n"))
+}
+
+/// Name of the only topic that begins with `word`. `None` if there is none or are several, or if
+/// `word` is too short to tell.
+fn topic_that_begins(word: &str) -> Option<&'static str> {
+    if word.chars().count() < SIMILAR_CHARS_MIN {
+        return None;
+    }
+    let begins = |topic: &&Topic| topic.names.iter().any(|name| name.starts_with(word));
+    let mut topics = TOPICS.iter().filter(begins);
+    topics.next().filter(|_| topics.next().is_none()).map(|topic| topic.names[0])
 }
 
 /// The error about a word that is neither a topic nor an entry, with similar names. `commands` are
@@ -240,7 +258,12 @@ fn read_entries(document: &str) -> Vec<Entry> {
             let text = format!("{titles}\n|{}\n{line}", "---|".repeat(columns));
             entries.push(Entry { names: names(code), place: heading.to_owned(), text });
         }
-        if line.starts_with('|') && lines.get(at + 1).is_some_and(|next| next.starts_with("|--")) {
+        let is_rule = |next: &&str| {
+            next.starts_with('|')
+                && next.contains('-')
+                && next.chars().all(|c| matches!(c, '|' | '-' | ':' | ' '))
+        };
+        if line.starts_with('|') && lines.get(at + 1).is_some_and(is_rule) {
             titles = line;
         }
     }
@@ -353,8 +376,20 @@ mod tests {
         let below = entries("sandbox", 80).unwrap();
         assert!(below.contains("sandbox.mode") && below.contains("sandbox.network"), "{below}");
         assert_eq!(entries("no-such-thing", 80), None);
+        let guide = entries("permission", 80).unwrap();
+        assert_eq!(Some(guide), topic("permissions", 80));
         // `NAME` is a placeholder in keys only.
         assert!(!entries("124", 80).unwrap().contains("skills"));
+    }
+
+    #[test]
+    fn tables_have_their_titles() {
+        for word in ["locked", "edits"] {
+            let text = entries(word, 80).unwrap();
+            assert!(!text.contains("|---"), "{text}");
+        }
+        let modes = entries("locked", 80).unwrap();
+        assert!(modes.contains("From permissions"), "{modes}");
     }
 
     #[test]
