@@ -328,8 +328,11 @@ pub enum PermissionsAction {
         #[arg(long = "grant", value_name = "PREFIX")]
         grants: Vec<String>,
         /// Read one {"command": …} object per line from standard input
-        #[arg(long, visible_alias = "json", conflicts_with = "command")]
+        #[arg(long, conflicts_with = "command")]
         jsonl: bool,
+        /// Print JSON, as without this flag
+        #[arg(long)]
+        json: bool,
         /// Report the decision as exit code
         #[arg(long)]
         exit_code: bool,
@@ -530,7 +533,7 @@ pub enum CheckpointsAction {
     /// Remove checkpoints by age and size, as configured
     Prune {
         /// Remove those that are older than this number of days
-        #[arg(long, value_name = "DAYS")]
+        #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u64).range(1..=3650))]
         keep_days: Option<u64>,
     },
 }
@@ -675,7 +678,7 @@ pub enum Shell {
     /// Fish
     Fish,
     /// `PowerShell`
-    #[value(name = "powershell")]
+    #[value(name = "powershell", help = "PowerShell")]
     PowerShell,
     /// Z shell
     Zsh,

@@ -262,7 +262,7 @@ pub struct AgentFlags {
     #[arg(long, help_heading = "Authority")]
     pub sandbox_required: bool,
     /// Network access of commands
-    #[arg(long, help_heading = "Authority", value_parser = ["deny", "ask", "inherit"])]
+    #[arg(long, help_heading = "Authority", value_parser = ["auto", "deny", "ask", "inherit"])]
     pub network: Option<String>,
 
     /// Offer permissions that outlive the session

@@ -26,6 +26,11 @@ pub(crate) fn failure(error: &clap::Error, command: Option<&str>, args: &[OsStri
                 .unwrap_or_else(|| format!("{help}; a task is given with {}", as_task(args)));
             wrong(ErrorCode::CommandUnknown, what).fix(fix)
         }
+        ErrorKind::UnknownArgument if command == Some("try") && words_of_try(args).is_some() => {
+            let line = words_of_try(args).unwrap_or_default();
+            let what = format!("\"{}\" is not expected here", argument());
+            wrong(ErrorCode::FlagUnknown, what).fix(format!("write `posse try -- {line}`"))
+        }
         ErrorKind::UnknownArgument => unknown(error, &argument(), &help),
         ErrorKind::InvalidValue | ErrorKind::ValueValidation | ErrorKind::NoEquals => {
             value(error, &argument(), &one(ContextKind::InvalidValue), help)
@@ -55,6 +60,15 @@ pub(crate) fn failure(error: &clap::Error, command: Option<&str>, args: &[OsStri
                 .fix(help)
         }
     }
+}
+
+/// The command in `posse try COMMAND`, whose `--` is missing. `None` if flags come before it, or if it
+/// is not only letters, digits and plain punctuation.
+fn words_of_try(args: &[OsString]) -> Option<String> {
+    let words: Option<Vec<&str>> = args.iter().skip(2).map(|word| word.to_str()).collect();
+    let line = words?.join(" ");
+    let is_plain = |c: char| c.is_alphanumeric() || " .,-_/=".contains(c);
+    (!line.starts_with('-') && !line.is_empty() && line.chars().all(is_plain)).then_some(line)
 }
 
 /// The command that runs the words of `args` as a task. `posse run "TASK"` if the words are not only

@@ -39,6 +39,8 @@ pub(super) fn check(
         command,
         grants: granted,
         jsonl,
+        // The output is JSON in any case.
+        json: _,
         exit_code,
         permission_mode,
         place: location,
