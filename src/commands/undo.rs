@@ -96,8 +96,9 @@ pub(crate) fn undo(
         }
         return call(&found.dir.join("blobs"), &change);
     }
-    Err(Failure::new(ErrorCode::NothingToUndo, Exit::Failed, "there is no change to undo")
-        .because("neither file tools nor commands have changed files in this session since"))
+    Err(Failure::new(ErrorCode::NothingToUndo, Exit::Failed, "there is no change to undo").because(
+        "neither file tools nor commands have changed files in this session since the last undo",
+    ))
 }
 
 /// True if the run of the checkpoint `id` has changed files, and not only those in `by_tools`, and

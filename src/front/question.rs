@@ -409,7 +409,7 @@ impl TerminalQuestions {
 }
 
 /// Message while a call runs in a trial.
-pub(crate) const TRYING: &str = "  (it is tried; nothing is changed meanwhile)\n";
+pub(crate) const TRYING: &str = "  (trying the command; the workspace is not changed)\n";
 
 /// Message for a line that is not an answer.
 const UNCLEAR: &str =

@@ -132,6 +132,11 @@ pub trait CommandContext {
     /// Sends a query to the session and shows the answer.
     fn query(&mut self, query: SessionQuery);
 
+    /// Shows a text that depends on nothing but the typed line.
+    fn tell(&mut self, text: String) {
+        self.query(SessionQuery::text(|_| async move { text }));
+    }
+
     /// Renders a report on another thread and shows the text.
     fn report(&mut self, request: ReportRequest);
 

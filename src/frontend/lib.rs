@@ -33,7 +33,7 @@ use posse_actors::root_session::{
     PromptError, RunningPrompt, SessionHandle, SessionSettings, UserCall,
 };
 
-pub use commands::rewind::{rewind_extents_text, rewind_points_text};
+pub use commands::rewind::{missing_rewind_point, rewind_extents_text, rewind_points_text};
 
 use commands::ShellCommand;
 use posse_base::failure::{Failure, printable};

@@ -85,6 +85,9 @@ pub(super) enum Effect {
     Undo,
     /// Open the selector for the prompts to which the user can return.
     ListRewindPoints,
+    /// Look up the prompts, then open the selector of what returns to the state before the prompt
+    /// with this number.
+    ListRewindExtents(usize),
     /// Return to the state before the prompt with this number.
     Rewind(usize, RewindExtent),
     /// Copy a text to the clipboard.
@@ -255,7 +258,7 @@ impl App {
             KeyOutcome::Decided(id, decision) => {
                 self.frozen = None;
                 if decision == HumanDecision::Try {
-                    self.view.note(Role::Dim, "(it is tried; nothing is changed meanwhile)");
+                    self.view.note(Role::Dim, "(trying the command; the workspace is not changed)");
                 }
                 self.effects.push(Effect::Answer(id, decision));
             }

@@ -70,6 +70,8 @@ enum TypedEffect {
     ListPrompts,
     /// List what can return to the state before the prompt with this number.
     ListExtents(usize),
+    /// Show this text.
+    Tell(String),
     Send(Instruction),
     Detach,
 }
@@ -120,6 +122,10 @@ impl CommandContext for TypedEffect {
         if let Some(instruction) = query.instruction {
             *self = TypedEffect::Send(instruction);
         }
+    }
+
+    fn tell(&mut self, text: String) {
+        *self = TypedEffect::Tell(text);
     }
 
     fn stop(&mut self, all: bool) {
@@ -390,8 +396,9 @@ impl Person<'_> {
             TypedEffect::Detach => return Some(AttachOutcome::Left(Exit::Done)),
             _ if !self.controls => self.print("(you observe: /exit leaves)\n").await,
             TypedEffect::Help => self.print(HELP).await,
-            TypedEffect::ListPrompts => self.list_prompts().await,
-            TypedEffect::ListExtents(prompt) => self.print(&rewind_extents_text(prompt)).await,
+            TypedEffect::Tell(text) => self.print(&text).await,
+            TypedEffect::ListPrompts => self.list_prompts(None).await,
+            TypedEffect::ListExtents(prompt) => self.list_prompts(Some(prompt)).await,
             TypedEffect::Send(instruction) => {
                 self.shown.wants_context |= instruction == Instruction::Context;
                 self.send(&instruction).await;
@@ -403,10 +410,15 @@ impl Person<'_> {
         None
     }
 
-    async fn list_prompts(&mut self) {
+    /// Lists the prompts to which the session can return, or what can return to the state before
+    /// `prompt`.
+    async fn list_prompts(&mut self, prompt: Option<usize>) {
         let listed = tokio::task::spawn_blocking((self.rewind_points)()).await;
         let text = match listed {
-            Ok(Ok(points)) => rewind_points_text(points),
+            Ok(Ok(points)) => match prompt {
+                Some(prompt) => rewind_extents_text(prompt, &points),
+                None => rewind_points_text(points),
+            },
             Ok(Err(failures)) => lines(&failures),
             Err(error) => format!("! it ended in the middle: {error}\n"),
         };
@@ -486,6 +498,20 @@ mod tests {
                 TypedEffect::Send(Instruction::Revert(Revert::ToPrompt(2, RewindExtent::Both))),
             ),
             ("/undo", TypedEffect::Send(Instruction::Revert(Revert::LastChange))),
+            (
+                "/undo it",
+                TypedEffect::Tell(
+                    "/undo takes no argument; /rewind N WHAT returns further\n".to_owned(),
+                ),
+            ),
+            (
+                "/rewind 2 nope",
+                TypedEffect::Tell(
+                    "write /rewind, /rewind N or /rewind N WHAT; WHAT is one of both, \
+                     files, conversation, all\n"
+                        .to_owned(),
+                ),
+            ),
             ("/cost", TypedEffect::Elsewhere),
             ("/jobs stop c1", TypedEffect::Elsewhere),
             ("/model x", TypedEffect::Elsewhere),

@@ -228,7 +228,11 @@ impl LineMode<'_> {
             Choice::StoredSession => self.show_stored().await,
             Choice::RewindPoint => self.show_rewind_points().await,
             Choice::RewindExtent(prompt) => {
-                self.print(&rewind_extents_text(prompt)).await;
+                let id = self.current.session.id().to_string();
+                let points = self.run_job(self.sessions.rewind_points(&id)).await;
+                if let Some(points) = points {
+                    self.print(&rewind_extents_text(prompt, &points)).await;
+                }
             }
             Choice::QueuedMessage => {
                 let table = self.current.queue.table(busy);

@@ -9,13 +9,21 @@ pub(super) const REWIND: Command = Command {
     help: "return to the state before prompt N; without N: choose one",
     when: Availability::Idle,
     run: |context, argument| {
-        let mut words = argument.unwrap_or_default().split_whitespace();
+        let Some(argument) = argument else { return context.choose(Choice::RewindPoint) };
+        let mut words = argument.split_whitespace();
         let number = words.next().and_then(|number| number.parse().ok());
-        match (number, words.next().map(RewindExtent::named)) {
-            (Some(number), None) => context.choose(Choice::RewindExtent(number)),
-            (Some(number), Some(Some(extent))) => context.rewind(number, extent),
-            // A word that is no number or no extent.
-            (None, _) | (Some(_), Some(None)) => context.choose(Choice::RewindPoint),
+        let (extent, more) = (words.next(), words.next());
+        match (number, extent.map(RewindExtent::named), more) {
+            (Some(number), None, _) => context.choose(Choice::RewindExtent(number)),
+            (Some(number), Some(Some(extent)), None) => context.rewind(number, extent),
+            _ => {
+                let names: Vec<&str> = rewind_extents().map(|(name, ..)| name).collect();
+                let text = format!(
+                    "write /rewind, /rewind N or /rewind N WHAT; WHAT is one of {}\n",
+                    names.join(", ")
+                );
+                context.tell(text);
+            }
         }
     },
     ..COMMAND
@@ -48,8 +56,20 @@ pub fn rewind_points_text(points: Vec<(usize, String)>) -> String {
     text
 }
 
-/// Text of the commands that return to the state before prompt `number`.
-pub fn rewind_extents_text(number: usize) -> String {
+/// Text for a person if there is no prompt `number`; `None` if there is one. `points`: the latest
+/// prompts, as [`rewind_points_text`] takes them.
+pub fn missing_rewind_point(number: usize, points: &[(usize, String)]) -> Option<String> {
+    let last = points.iter().map(|(number, _)| *number).max().unwrap_or_default();
+    let is_missing = !(1..=last).contains(&number);
+    is_missing.then(|| format!("There is no prompt {number}; /rewind lists them."))
+}
+
+/// Text of the commands that return to the state before prompt `number`, or the reason why there is
+/// none. `points`: as for [`missing_rewind_point`].
+pub fn rewind_extents_text(number: usize, points: &[(usize, String)]) -> String {
+    if let Some(missing) = missing_rewind_point(number, points) {
+        return missing + "\n";
+    }
     let mut text = String::new();
     for (name, what, _) in rewind_extents() {
         text.extend([&format!("/rewind {number} {name}"), "  ", what, "\n"]);

@@ -6,6 +6,12 @@ pub(super) const UNDO: Command = Command {
     name: "undo",
     help: "revert the last file change, or what the last run with commands changed",
     when: Availability::Idle,
-    run: |context, _| context.undo(),
+    run: |context, argument| {
+        if argument.is_none() {
+            return context.undo();
+        }
+        let text = "/undo takes no argument; /rewind N WHAT returns further\n".to_owned();
+        context.tell(text);
+    },
     ..COMMAND
 };

@@ -65,7 +65,7 @@ impl CommandContext for AppCommand<'_> {
             Choice::Setting(what) => self.push(Effect::Choose(what)),
             Choice::StoredSession => self.push(Effect::ListSessions),
             Choice::RewindPoint => self.push(Effect::ListRewindPoints),
-            Choice::RewindExtent(number) => self.app.choose_rewind_extent(number),
+            Choice::RewindExtent(number) => self.push(Effect::ListRewindExtents(number)),
             Choice::QueuedMessage => self.app.open_queue(),
         }
     }

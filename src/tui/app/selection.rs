@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use crossterm::event::KeyEvent;
 use posse_actors::conversation::MessageId;
 use posse_frontend::commands::SessionSwitch;
-use posse_frontend::{RewindExtent, Selectable, rewind_extents};
+use posse_frontend::{RewindExtent, Selectable, missing_rewind_point, rewind_extents};
 
 use crate::app::{App, Effect};
 use crate::selector::{Selector, SelectorEntry, SelectorKind, SelectorOutcome, in_one_line};
@@ -143,6 +143,15 @@ impl App {
         let nothing = "(there is no prompt to return to)";
         let title = "return to the state before a prompt";
         self.open_selector(SelectorKind::Rewind, title, entries, nothing);
+    }
+
+    /// Opens the selector of what returns to the state before the prompt `number`; shows a note if
+    /// there is no such prompt. `points`: as for [`App::choose_rewind_point`].
+    pub(crate) fn choose_rewind_extent_of(&mut self, number: usize, points: &[(usize, String)]) {
+        match missing_rewind_point(number, points) {
+            Some(missing) => self.view.note(Role::Warn, missing),
+            None => self.choose_rewind_extent(number),
+        }
     }
 
     /// Opens the selector of what returns to the state before the prompt with this number.

@@ -690,3 +690,16 @@ fn escape_twice_on_an_empty_prompt_opens_rewind() {
     let expected = Effect::Rewind(2, posse_frontend::RewindExtent::Both);
     assert_eq!(stage.types("\n"), [expected]);
 }
+
+#[test]
+fn prompt_to_return_to_must_exist() {
+    let mut stage = TestScreen::new();
+    assert_eq!(stage.types("/rewind 99\n"), [Effect::ListRewindExtents(99)]);
+    let points = [(2, "two".to_owned()), (1, "one".to_owned())];
+    stage.app.choose_rewind_extent_of(99, &points);
+    let screen = stage.screen(80, 24);
+    assert!(screen.contains("There is no prompt 99"), "{screen}");
+    assert!(!screen.contains("return to the state before"), "{screen}");
+    stage.app.choose_rewind_extent_of(1, &points);
+    assert!(stage.screen(80, 24).contains("return to the state before prompt 1"));
+}

@@ -299,6 +299,9 @@ impl Tui<'_> {
             Ok(LookupResult::LoadedSession(ready, fork)) => self.resume(ready, fork).await,
             Ok(LookupResult::Undo(wanted)) => self.call(wanted),
             Ok(LookupResult::RewindPoints(points)) => self.app.choose_rewind_point(points),
+            Ok(LookupResult::RewindExtents(number, points)) => {
+                self.app.choose_rewind_extent_of(number, &points);
+            }
             Ok(LookupResult::Rewind(rewind)) => self.rewind(rewind).await,
         }
     }

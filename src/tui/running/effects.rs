@@ -60,6 +60,11 @@ impl Tui<'_> {
                     let points = self.environment.rewind_points(&self.app.session);
                     self.look_up(READING_SESSIONS, points, LookupResult::RewindPoints);
                 }
+                Effect::ListRewindExtents(number) => {
+                    let points = self.environment.rewind_points(&self.app.session);
+                    let to = move |points| LookupResult::RewindExtents(number, points);
+                    self.look_up(READING_SESSIONS, points, to);
+                }
                 Effect::Rewind(prompt, extent) => {
                     let ready = self.environment.rewind(&self.app.session, prompt, extent);
                     self.look_up(READING_SESSIONS, ready, LookupResult::Rewind);

@@ -68,6 +68,8 @@ pub(super) enum LookupResult {
     Undo(UserCall),
     /// Prompts to which the user can return, as pairs of number and description.
     RewindPoints(Vec<(usize, String)>),
+    /// Number of the prompt before which to return, and the prompts as in `RewindPoints`.
+    RewindExtents(usize, Vec<(usize, String)>),
     /// A prepared return to an earlier state.
     Rewind(Rewind),
 }
