@@ -80,7 +80,8 @@ fn describe(
         }
         let name = shown_path(change, base);
         let body = body(change, &name, &contents(change));
-        if !body.is_empty() && !is_single {
+        // A unified diff names its file.
+        if !body.is_empty() && !is_single && !body.starts_with("--- ") {
             let _ = write!(text, "\n{}\n", heading(change, &name));
         }
         text.push_str(&body);
