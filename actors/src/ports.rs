@@ -38,7 +38,7 @@ pub use journal::{
     Committed, Journal, JournalBatch, JournalDone, JournalError, JournalStore, OpenedJournal,
 };
 pub use mode_decision::{
-    CommandConfinement, Coverage, EffectClass, ModeDecision, ModeProfile, decide,
+    CommandConfinement, Coverage, EffectClass, ModeDecision, ModeProfile, NEEDS_NETWORK, decide,
 };
 pub use policy::{
     AnswerSource, Caller, Confinement, NetworkAccess, PermissionQuestion, Policy, Situation,

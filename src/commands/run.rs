@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use posse_actors::conversation::Prompt;
-use posse_actors::ports::AnswerSource;
+use posse_actors::ports::{AnswerSource, NetworkAccess};
 use posse_actors::root_session::SessionHandle;
 use posse_base::terminal;
 use tokio::runtime::Runtime;
@@ -22,6 +22,7 @@ use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::front::headless::{self, OnHangup, RunOptions};
 use crate::front::prompt::{self, Images};
 use crate::frontend::Task;
+use crate::network;
 use crate::wiring::confinement::{self, unenforced};
 use crate::wiring::model_price;
 use crate::wiring::session::tape;
@@ -226,8 +227,8 @@ fn print_header(assembled: &Assembled, args: &RunArgs, loaded: &Loaded) {
     let info = assembled.ports.provider.info();
     let kept = if args.flags.no_transcript { " (not stored, cannot be resumed)" } else { "" };
     let mut text = format!(
-        "session {}{kept} · {} · {} via {}\n",
-        settings.session_id, settings.agent, info.model, info.profile
+        "session {}{kept} · {} · {} via {} · mode {}\n",
+        settings.session_id, settings.agent, info.model, info.profile, settings.permission_mode
     );
     let sandbox = &loaded.settings.sandbox;
     text.push_str(&confinement::line(&settings.tier, sandbox, settings.asking));
@@ -258,6 +259,11 @@ fn output_options(
         color: colors(io::stderr().is_terminal(), environment),
         yes: args.flags.yes,
         dry_run: args.flags.dry_run,
+        is_offline: network::access(
+            &loaded.settings.sandbox,
+            &assembled.settings.tier,
+            assembled.settings.asking,
+        ) == NetworkAccess::Denied,
         again: (!args.flags.no_transcript)
             .then(|| resume::again(assembled, args, loaded, environment)),
         hang_up: hangup_reaction(args, assembled),

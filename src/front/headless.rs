@@ -17,6 +17,7 @@ use posse_actors::event::{
     Announcement, DecisionSource, Event, SessionEndReason, SessionError, StartedCall,
 };
 use posse_actors::permission_coordinator::HumanDecision;
+use posse_actors::ports::NEEDS_NETWORK;
 use posse_actors::root_session::{SessionHandle, TurnOutcome};
 use posse_actors::subscription::Subscription;
 use posse_base::failure::{ErrorCode, Exit, Failure};
@@ -86,6 +87,8 @@ pub struct RunOptions {
     pub yes: bool,
     /// True if tools only describe their effects.
     pub dry_run: bool,
+    /// True if commands have no network; used for the advice in errors.
+    pub is_offline: bool,
     /// Reaction to a hangup.
     pub hang_up: OnHangup,
     /// Session id, flags and variables for the resume hint; `None` if the session is not stored.
@@ -369,7 +372,10 @@ impl Front {
     fn permission_hints(&self) -> PermissionHints {
         let shows = self.manner.format != OutputFormat::StreamJson;
         let rule = shows && self.denials.iter().any(|denial| denial.rule.is_some());
-        PermissionHints { yes: self.manner.yes, rule }
+        let needs = |denial: &Denial| denial.reason.contains(NEEDS_NETWORK);
+        let network = self.manner.is_offline && self.denials.iter().any(needs);
+        let mode = Some(self.session.permission_mode());
+        PermissionHints { yes: self.manner.yes, rule, network, mode }
     }
 
     async fn print(&mut self, verdict: &Verdict, outcome: Option<&TurnOutcome>) {

@@ -21,6 +21,7 @@ use posse_actors::event::{SandboxTier, SessionEndReason};
 use posse_actors::root_session::{SessionEnding, SessionHandle};
 use posse_actors::subscription::Subscription;
 use posse_base::failure::{ErrorCode, Exit, Failure, lines, printable};
+use posse_frontend::commands::permission_mode_changed;
 use posse_frontend::history::History;
 use posse_frontend::jobs::Jobs;
 use posse_frontend::notifications::Notifications;
@@ -248,6 +249,7 @@ impl LineMode<'_> {
             SandboxTier::Reduced => "sandbox   reduced: secret files can be read by commands\n",
             _ => "sandbox   none: commands run with all of your rights\n",
         });
+        text.push_str(&self.mode());
         if dry_run {
             text.push_str("dry run   nothing is written or run\n");
         }
@@ -255,6 +257,11 @@ impl LineMode<'_> {
             text.push_str("Type a task, or /help.\n");
         }
         self.print(&text).await;
+    }
+
+    /// Line with the permission mode of the session.
+    fn mode(&self) -> String {
+        format!("mode      {}\n", self.current.session.permission_mode())
     }
 
     fn selection(&self) -> String {
@@ -362,10 +369,11 @@ impl LineMode<'_> {
         let replies = if *turns == 1 { "reply" } else { "replies" };
         let tokens = |count: Option<u64>| count.map_or("?".to_owned(), |count| count.to_string());
         format!(
-            "session   {}\n{}prompts   {prompts}, with {turns} {replies}\n\
+            "session   {}\n{}{}prompts   {prompts}, with {turns} {replies}\n\
              tokens    {} read, {} written\nhistory   {} messages, {} bytes\n",
             self.current.session.id(),
             self.selection(),
+            self.mode(),
             tokens(usage.input_tokens),
             tokens(usage.output_tokens),
             history.len(),
@@ -411,9 +419,14 @@ impl LineMode<'_> {
     async fn enter(&mut self, opened: OpenedSession, choice: SessionSelection) -> bool {
         match Current::start(opened).await {
             Ok(current) => {
+                let before = self.current.session.permission_mode();
                 self.current = current;
                 self.choice = choice;
                 self.enter_notifier();
+                let mode = self.current.session.permission_mode();
+                if mode != before {
+                    self.print(&(permission_mode_changed(mode, None) + "\n")).await;
+                }
                 true
             }
             Err(what) => {

@@ -4,7 +4,7 @@ use crate::pluralize;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use posse_actors::cost::{BudgetRefusal, dollars};
-use posse_actors::event::SessionEndReason;
+use posse_actors::event::{PermissionMode, SessionEndReason};
 use posse_actors::outcome::{ATTEMPTS_SPENT, Ending, limit_text};
 use posse_actors::root_session::TurnOutcome;
 use posse_base::failure::{ErrorCode, Exit, Failure};
@@ -40,6 +40,10 @@ pub struct PermissionHints {
     pub yes: bool,
     /// True if an allow rule for a denied call was shown.
     pub rule: bool,
+    /// True if a command was denied because it needs the network, which the run does not have.
+    pub network: bool,
+    /// Permission mode of the session. `None`: unknown.
+    pub mode: Option<PermissionMode>,
 }
 
 /// Label for the end of a run, in one to four words.
@@ -119,11 +123,19 @@ fn missing(outcome: &TurnOutcome, advised: PermissionHints) -> String {
     // With `--yes`, the requests that it covers were allowed.
     let uncovered = if advised.yes { count } else { outcome.not_by_yes.min(count) };
     if uncovered == 0 {
-        return if advised.rule {
-            "run it in a terminal, pass `--yes`, or add the rule shown above".to_owned()
+        let is_strict = matches!(advised.mode, Some(PermissionMode::Ask | PermissionMode::Edits));
+        let mut ways = vec!["run it in a terminal"];
+        ways.extend(is_strict.then_some("pass `--permission-mode auto`, which asks about less"));
+        ways.push("pass `--yes`");
+        ways.extend(advised.rule.then_some("add the rule shown above"));
+        let last = ways.pop().unwrap_or_default();
+        let network = if advised.network {
+            "; for the network, list the domains in `network.allowedDomains` and pass \
+             `--network ask` as well"
         } else {
-            "run it in a terminal, or pass `--yes`".to_owned()
+            ""
         };
+        return format!("{}, or {last}{network}", ways.join(", "));
     }
     let which = if uncovered == count { "it".to_owned() } else { format!("{uncovered} of them") };
     let without = if advised.yes { " without `--yes`" } else { "" };
@@ -595,7 +607,8 @@ mod tests {
             let ending = Ending::Answered("ok".to_owned());
             let usage = Usage::default();
             let outcome = TurnOutcome { ending, turns: 1, usage, unanswered, not_by_yes };
-            let verdict = judge(Some(&outcome), None, PermissionHints { yes, rule });
+            let hints = PermissionHints { yes, rule, ..PermissionHints::default() };
+            let verdict = judge(Some(&outcome), None, hints);
             verdict.failure.unwrap().fix.unwrap()
         };
         assert_eq!(fix(2, 0, false, false), "run it in a terminal, or pass `--yes`");
@@ -614,6 +627,24 @@ mod tests {
                 assert!(fix.contains("unless `--sandbox off` is given too"), "{fix}");
             }
         }
+    }
+
+    #[test]
+    fn fix_names_the_weaker_answer_first_and_the_network() {
+        let fix = |mode, network| {
+            let ending = Ending::Answered("ok".to_owned());
+            let usage = Usage::default();
+            let outcome = TurnOutcome { ending, turns: 1, usage, unanswered: 1, not_by_yes: 0 };
+            let hints = PermissionHints { mode, network, ..PermissionHints::default() };
+            judge(Some(&outcome), None, hints).failure.unwrap().fix.unwrap()
+        };
+        let strict = fix(Some(PermissionMode::Ask), false);
+        let expected = "run it in a terminal, pass `--permission-mode auto`, which asks about \
+                        less, or pass `--yes`";
+        assert_eq!(strict, expected);
+        let auto = fix(Some(PermissionMode::Auto), true);
+        assert!(auto.starts_with("run it in a terminal, or pass `--yes`; for the network"));
+        assert!(auto.contains("`network.allowedDomains`") && auto.contains("`--network ask`"));
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::path::Path;
 use posse_actors::event::{PermissionMode, SandboxTier};
 use posse_actors::ports::{
     Access, Action, Caller, CommandConfinement, Confinement, Coverage, EffectClass, ModeDecision,
-    ModeProfile, NetworkAccess, Operation, PermissionQuestion, Situation, Verdict, decide,
+    ModeProfile, NEEDS_NETWORK, NetworkAccess, Operation, PermissionQuestion, Situation, Verdict,
+    decide,
 };
 use posse_base::failure::printable;
 use posse_base::protected::is_protected_in;
@@ -248,7 +249,7 @@ fn command_class(
     let sends = hazards.iter().find_map(|hazards| hazards.sends.as_ref());
     let fetches = hazards.iter().find_map(|hazards| hazards.fetches.as_ref());
     if let Some(program) = sends.or_else(|| fetches.filter(|_| !by_domain)) {
-        let reason = Some(format!("`{}` needs the network", printable(program)));
+        let reason = Some(format!("`{}` {NEEDS_NETWORK}", printable(program)));
         return Classified { class: EffectClass::NetworkCommand, reason };
     }
     if let Some(reason) = destruction(case, &hazards, settings) {

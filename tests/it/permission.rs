@@ -51,8 +51,9 @@ fn unattended_denial_continues_and_exits_with_4() {
       ✗ write_file denied: changes to files are asked about; no user can be asked
     • read there.txt
     error[PRM001]: 2 permission requests denied: no user could be asked
-      fix: run it in a terminal, pass `--yes`, or add the rule shown above
+      fix: run it in a terminal, pass `--permission-mode auto`, which asks about less, pass `--yes`, or add the rule shown above
     "#);
+    assert!(ended.stderr.contains(" · mode ask\n"), "{}", ended.stderr);
 
     let object = machine_that_asks().posse(&["run", "--output-format", "json", "make something"]);
     object.assert_code(4);

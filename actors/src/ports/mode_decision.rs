@@ -3,6 +3,10 @@
 
 use crate::event::PermissionMode;
 
+/// Words with which the reason of a decision says that a command needs the network. Front ends advise
+/// by them.
+pub const NEEDS_NETWORK: &str = "needs the network";
+
 /// Class of an effect, as permission modes distinguish effects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EffectClass {

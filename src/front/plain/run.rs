@@ -252,7 +252,8 @@ impl LineMode<'_> {
             outcome
         });
         let is_own = outcome.as_ref().is_some_and(is_own_call);
-        let advised = PermissionHints { yes: self.yes, rule: self.rule_shown };
+        let advised =
+            PermissionHints { yes: self.yes, rule: self.rule_shown, ..PermissionHints::default() };
         let verdict = judge(outcome.as_ref(), None, advised);
         self.last = verdict.exit;
         if let Some(result) = verdict.result.as_ref().filter(|_| !is_own) {

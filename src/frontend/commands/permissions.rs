@@ -15,7 +15,11 @@ pub(super) const PERMISSIONS: Command = Command {
     help: "show how permissions are decided, current grants, and how to revoke them",
     run: |context, _| {
         let request = ReportRequest::new(Report::Permissions, "permissions");
-        let grants = request.followed_by(|session| async move { session_grants(&session).await });
+        let grants = request.followed_by(|session| async move {
+            let mode = session.permission_mode();
+            let text = format!("permission mode {mode}: {}\n\n", mode.about());
+            text + &session_grants(&session).await
+        });
         context.report(grants);
     },
     ..COMMAND

@@ -1,6 +1,6 @@
 //! Texts of `/help`, `/keys` and `/status`.
 
-use posse_actors::event::SandboxTier;
+use posse_actors::event::{PermissionMode, SandboxTier};
 use posse_frontend::commands::COMMANDS;
 
 use crate::app::App;
@@ -33,7 +33,7 @@ pub(super) fn keys(keymap: &Keymap) -> StyledLines {
 }
 
 pub(super) fn status(app: &App) -> StyledLines {
-    let Status { provider, model, agent, cwd, tier, .. } = &app.view.status;
+    let Status { provider, model, agent, cwd, tier, permission_mode, .. } = &app.view.status;
     let with = |value: &str, source: &str| {
         if source.is_empty() { value.to_owned() } else { format!("{value} ({source})") }
     };
@@ -51,6 +51,7 @@ pub(super) fn status(app: &App) -> StyledLines {
         ("agent", with(agent, &sources.agent)),
         ("folder", cwd.clone()),
         ("sandbox", tier.to_owned()),
+        ("mode", permission_mode.map_or("unknown yet", PermissionMode::as_str).to_owned()),
     ];
     rows.into_iter().map(|(name, value)| (Role::Text, format!("{name:<10} {value}"))).collect()
 }

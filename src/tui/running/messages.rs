@@ -91,7 +91,11 @@ pub(super) fn selection(app: &App) -> StyledLines {
 /// of the user that ended normally shows nothing. `yes`: true if `--yes` was given.
 pub(super) fn finish_task(app: &mut App, concluded: TaskSummary, yes: bool) {
     let TaskSummary { outcome, took, rule_shown } = concluded;
-    let verdict = judge(outcome.as_ref(), None, PermissionHints { yes, rule: rule_shown });
+    let verdict = judge(
+        outcome.as_ref(),
+        None,
+        PermissionHints { yes, rule: rule_shown, ..PermissionHints::default() },
+    );
     app.view.failures(verdict.failure.as_slice());
     let Some(outcome) = outcome else { return };
     // A call of the user's own already shows its result.
