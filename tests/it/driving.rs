@@ -285,7 +285,7 @@ fn follow(machine: &Machine, interpreter: &str, script: &str, args: &[&str]) -> 
 fn python_client_of_the_guide_works() {
     let server = ModelServer::start(vec![
         runs("ls"),
-        runs("rm a.txt"),
+        runs("cargo test; rm a.txt"),
         says("One file: a.txt."),
         says("That one."),
     ]);
@@ -295,7 +295,10 @@ fn python_client_of_the_guide_works() {
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert_eq!(ended.stdout, "One file: a.txt.\nThat one.\n");
     let results = server.tool_results();
-    assert!(results[0].contains("a.txt") && results[1].contains("only look"), "{results:?}");
+    assert!(
+        results[0].contains("a.txt") && results[1].contains("run the tests only"),
+        "{results:?}"
+    );
     assert!(machine.work("a.txt").exists());
 }
 
