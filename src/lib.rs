@@ -28,6 +28,7 @@ pub use posse_base::threads;
 pub use posse_provider as provider;
 mod run_limits;
 pub use posse_sandbox as sandbox;
+mod setting_checks;
 pub mod signed_store;
 mod start_mode;
 pub use posse_tools as tools;
@@ -35,6 +36,7 @@ mod stored_output;
 mod tool_counter;
 pub mod trust;
 mod unused_settings;
+mod warnings;
 
 pub mod commands;
 pub mod doctor;

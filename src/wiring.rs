@@ -17,16 +17,14 @@ pub(crate) mod subagents;
 pub(crate) mod tool_settings;
 pub(crate) mod workspace_roots;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::cli::{self, PlaceArgs};
 use crate::config::{self, Dirs, Environment, Loaded, Sources};
 use crate::failure::Failure;
 use crate::journal::{self};
-use crate::network;
 use crate::project;
-use crate::tui::{self, KeybindingMistake};
-use crate::unused_settings;
+use crate::{setting_checks, unused_settings};
 
 pub use provider::choose as choose_provider;
 pub use session::{Assembled, Setup, assemble};
@@ -69,42 +67,11 @@ pub(crate) fn place(
     let outside = config::Outside { rules: &unused_settings::check_rules, is_preset: &is_preset };
     let mut loaded = config::load_with(environment, &dirs, &sources, outside)?;
     loaded.notices.extend(notice);
-    let wrong = [
-        roles::check(&loaded),
-        network::check(&loaded),
-        unused_settings::check(&loaded),
-        wrong_keybindings(&loaded),
-        wrong_hooks(&loaded, environment),
-    ];
-    let wrong = wrong.concat();
+    let wrong = setting_checks::check(&loaded, environment);
     if !wrong.is_empty() {
         return Err(wrong);
     }
     Ok(WorkspaceContext { cwd, dirs, loaded })
-}
-
-/// One error for each invalid entry of `hooks`; empty if there is none.
-fn wrong_hooks(loaded: &Loaded, environment: &Environment) -> Vec<Failure> {
-    let home = environment.get("HOME").map(Path::new);
-    let wrong = crate::hooks::check(&loaded.settings.hooks, home).into_iter();
-    let leaf = loaded.layers.get("hooks");
-    let placed = wrong.map(|(nth, failure)| match leaf {
-        Some(leaf) => failure.at(leaf.member_place(nth)),
-        None => failure,
-    });
-    placed.collect()
-}
-
-/// One error for each mistake in `ui.keybindings`; empty if there is none.
-fn wrong_keybindings(loaded: &Loaded) -> Vec<Failure> {
-    let mistakes = tui::check_bindings(&loaded.settings.ui.keybindings).into_iter();
-    let placed = mistakes.map(|KeybindingMistake { names, failure }| {
-        let leaves =
-            names.iter().filter_map(|name| loaded.layers.get(&format!("ui.keybindings.{name}")));
-        let places: Vec<String> = leaves.map(|leaf| leaf.origin.place()).collect();
-        failure.at(places.join(" and "))
-    });
-    placed.collect()
 }
 
 /// Makes the id of a new session from the current time and a random number.

@@ -261,6 +261,8 @@ fn invalid_values_are_refused() {
     ]
     .map(refused)
     .concat();
+    assert!(refused("try ls -la").contains("fix: write `posse try -- ls -la`"));
+    assert!(refused("checkpoints prune --keep-days 0").contains("--keep-days"));
     insta::assert_snapshot!(shown, @r#"
     error[CLI006]: there is no flag "--modle"
       fix: did you mean "--model"?

@@ -9,37 +9,13 @@ use std::sync::Arc;
 use posse_actors::ports::{Provider, Thinking};
 
 use crate::agents::{Agent, AgentMode, Roster};
-use crate::config::{Environment, Loaded, RoleSettings, Settings};
-use crate::failure::{ErrorCode, Exit, Failure, nearest, printable};
+use crate::config::{Environment, RoleSettings, Settings};
+use crate::failure::{Failure, nearest, printable};
 use crate::lists::Serving;
-use crate::provider::presets;
 use crate::wiring::{provider, subagents};
 
 /// Roles that the session itself uses.
 pub(crate) const OWN: [&str; 2] = ["compact", "title"];
-
-/// One error for each role whose provider profile does not exist; empty if there is none.
-pub(crate) fn check(loaded: &Loaded) -> Vec<Failure> {
-    let Settings { roles, providers, .. } = &loaded.settings;
-    let exists = |name: &String| providers.contains_key(name) || presets::preset(name).is_some();
-    let wrong = |(role, settings): (&String, &RoleSettings)| {
-        let profile = settings.profile.as_ref().filter(|name| !exists(name))?;
-        let (role, shown) = (printable(role), printable(profile));
-        let what = format!("roles.{role}.profile: there is no provider profile \"{shown}\"");
-        let known = providers.keys().map(String::as_str);
-        let known = known.chain(presets::all().iter().map(|preset| preset.name));
-        let fix = match nearest(profile, known) {
-            Some(meant) => format!("did you mean \"{meant}\"?"),
-            None => "add it to `providers`, or leave it out".to_owned(),
-        };
-        Some(
-            Failure::new(ErrorCode::RoleInvalid, Exit::Configuration, what)
-                .at(settings.place.clone())
-                .fix(fix),
-        )
-    };
-    roles.iter().filter_map(wrong).collect()
-}
 
 /// Warnings about configured roles that are not in [`OWN`] and match no callable agent.
 pub(crate) fn remarks(settings: &Settings, roster: &Roster) -> Vec<String> {

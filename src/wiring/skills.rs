@@ -12,7 +12,7 @@ use crate::failure::{ErrorCode, Exit, Failure, all_or_failures};
 use crate::project::{self, Identity};
 use crate::signed_store::SignedStore;
 use crate::trust::TrustStore;
-use crate::wiring::subagents::{untrusted, warning_line};
+use crate::warnings::{untrusted, warning_line};
 
 /// Loads all skills that apply in `cwd`: the user's, and trusted ones of the project. Loads no
 /// skills if the setting `skills.enabled` is false.

@@ -14,7 +14,7 @@ use crate::agents::{
     claude_trust_key,
 };
 use crate::config::{Dirs, Settings};
-use crate::failure::{Failure, printable};
+use crate::failure::Failure;
 use crate::hex::sha256;
 use crate::permission::AgentPolicy;
 use crate::project::{self, Identity};
@@ -23,6 +23,7 @@ use crate::signed_store::SignedStore;
 use crate::tools::present_plan::NAME as PRESENT_PLAN;
 use crate::trust::TrustStore;
 use crate::unused_settings;
+use crate::warnings::{untrusted, warning_line};
 use crate::wiring::model_price::price;
 use crate::wiring::roles;
 use crate::wiring::session::Prompts;
@@ -127,34 +128,6 @@ pub(crate) fn with_main_agent(
         Some(place) if failure.place.is_none() => failure.at(place.clone()),
         _ => failure,
     })
-}
-
-/// Formats a failure as one line of a warning. `end` states the consequence.
-pub(crate) fn warning_line(failure: &Failure, end: &str) -> String {
-    let place = failure.place.as_deref().map(printable).unwrap_or_default();
-    let (code, text) = (failure.code, one_line(failure));
-    format!("warning[{code}]: {text}{end} ({place})\n")
-}
-
-/// Text of a failure in one line, without its code and place.
-pub(crate) fn one_line(failure: &Failure) -> String {
-    let why = failure.why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
-    let fix = failure.fix.as_deref().map(|fix| format!("; {fix}")).unwrap_or_default();
-    format!("{}{}{}", printable(&failure.what), printable(&why), printable(&fix))
-}
-
-/// Notice that the items `names` of a project are not trusted, with at most eight of the names;
-/// empty without names. `what` is the kind of the items, such as `agents`.
-pub(crate) fn untrusted(what: &str, names: &[String]) -> String {
-    if names.is_empty() {
-        return String::new();
-    }
-    let names: Vec<String> = names.iter().take(8).map(|name| printable(name)).collect();
-    format!(
-        "warning[TRU001]: the project's {what} are not used ({}) until you trust this project, `posse \
-         trust add` shows the effect\n",
-        names.join(", ")
-    )
 }
 
 /// Names of the agents that may only read.

@@ -223,7 +223,7 @@ fn invalid_agent_is_reported_with_file_and_line_and_others_load() {
     let (rows, said) = listed(&machine, &[]);
     assert_eq!(names(&rows), ["build", "plan", "explore", "reviewer", "worker", "audit"]);
     assert_eq!((&rows[5]["source"], &rows[5]["mode"]), (&json!("user"), &json!("all")));
-    for part in ["AGN005", "bad.md:3]", "did you mean \"bash\"?", "AGN007", "leak.md:5]"] {
+    for part in ["AGN005", "bad.md:3)", "did you mean \"bash\"?", "AGN007", "leak.md:5)"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     assert!(!said.contains("sk-123"), "{said}");
@@ -266,7 +266,7 @@ fn hidden_characters_of_an_agent_are_escaped_and_reported() {
         "warning[AGN010]: agent \"hid\": hidden characters, shown as escapes: 6:3 U+202E, 6:7 U+E0041 (",
         "warning[AGN010]: agent \"conf\": hidden characters, shown as escapes: 1:2 U+200B (",
         "warning[AGN009]: agent \"boss\": allowedAgents names \"ghost\": there is no such agent",
-        "names \"hib\": there is no such agent (did you mean \"hid\"?)",
+        "names \"hib\": there is no such agent; did you mean \"hid\"?",
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }

@@ -29,6 +29,8 @@ fn judges_one_command_and_says_what_it_would_take() {
     assert_eq!(checked["programs"], json!(["git", "sudo", "env", "make", "wc"]));
     assert_eq!(checked["needs"].as_array().unwrap().len(), 2);
     assert_eq!(checked["needs"][1]["grant"], "wc");
+    let plain = machine.posse(&["permissions", "check", "ls"]);
+    assert_eq!(machine.posse(&["permissions", "check", "--json", "ls"]).stdout, plain.stdout);
     let ended = machine.posse(&["permissions", "check", "git", "diff", "--stat"]);
     let checked = &rows(&ended.stdout)[0];
     assert_eq!(

@@ -307,6 +307,26 @@ fn jobs_use_the_proxy_until_they_end() {
 }
 
 #[test]
+fn allowed_domains_without_a_network_are_named() {
+    let network = json!({"network": {"allowedDomains": ["ok.example"]}});
+    for (args, is_named) in
+        [(&["run", "--yes", "go"][..], true), (&["run", "--network", "ask", "go"], false)]
+    {
+        let server = ModelServer::start(vec![says("done")]);
+        let machine = Machine::configured(&server, &network, &json!({}));
+        let ended = machine.posse(args);
+        ended.assert_code(0);
+        let named = ended.stderr.contains("network.allowedDomains has no effect in this run");
+        assert_eq!(named, is_named, "{args:?}: {}", ended.stderr);
+    }
+    let server = ModelServer::start(vec![runs("curl http://ok.example/"), says("no")]);
+    let machine = Machine::configured(&server, &network, &json!({}));
+    let ended = machine.posse(&["run", "--permission-mode", "auto", "go"]);
+    ended.assert_code(4);
+    assert!(ended.stderr.contains("pass `--network ask` as well"), "{}", ended.stderr);
+}
+
+#[test]
 fn invalid_entries_stop_the_start_with_their_place() {
     let server = ModelServer::start(vec![says("done")]);
     let wrong = json!({"network": {"allowedDomains": ["https://example.org/", "*"]}});

@@ -69,7 +69,7 @@ fn unattended_denial_continues_and_exits_with_4() {
 #[test]
 fn yes_flag_is_suggested_only_if_it_helps() {
     for (path, fix) in [
-        ("new.rs", "fix: run it in a terminal, pass `--yes`, or add the rule shown above"),
+        ("new.rs", "asks about less, pass `--yes`, or add the rule shown above\n"),
         (".git/hooks/pre-commit", "fix: `--yes` does not cover it: run it in a terminal, where"),
     ] {
         let write = ("write_file", json!({"path": path, "content": "x"}));

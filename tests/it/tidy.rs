@@ -33,7 +33,7 @@ const CRATES: [(&str, &[&str]); 16] = [
 
 /// Modules of the root package, and the modules and crates that each may use. Modules that connect
 /// others are not listed.
-const MAY_USE: [(&str, &[&str]); 13] = [
+const MAY_USE: [(&str, &[&str]); 15] = [
     ("grants", &["failure", "hex", "project", "signed_store"]),
     ("hooks", &["failure", "sandbox", "secrets"]),
     ("known_secrets", &["config"]),
@@ -41,6 +41,10 @@ const MAY_USE: [(&str, &[&str]); 13] = [
     ("network", &["config", "egress", "failure", "permission"]),
     ("project", &[]),
     ("run_limits", &["config"]),
+    (
+        "setting_checks",
+        &["config", "failure", "hooks", "network", "provider", "tui", "unused_settings"],
+    ),
     ("signed_store", &["failure", "hex"]),
     ("start_mode", &["agents", "checkpoint", "config"]),
     ("stored_output", &["failure", "journal", "tools"]),
@@ -48,6 +52,7 @@ const MAY_USE: [(&str, &[&str]); 13] = [
     ("tool_counter", &["agents", "config", "hooks", "provider", "tools"]),
     ("trust", &["failure", "project", "signed_store"]),
     ("unused_settings", &["agents", "config", "failure", "permission", "provider", "tools"]),
+    ("warnings", &["failure"]),
 ];
 
 /// Modules that know all others.

@@ -10,6 +10,7 @@ use crate::agents::{Agent, Roster, Skill, SkillPlaces, Skills};
 use crate::commands::offline_commands;
 use crate::config::{Dirs, Fate, ProjectFile, Settings};
 use crate::failure::{ErrorCode, Failure, printable};
+use crate::warnings;
 use crate::wiring::subagents;
 
 /// Maximum number of lines of a text, and of additional files of a skill, that are shown.
@@ -179,7 +180,7 @@ fn about<'a>(flaws: impl Iterator<Item = (&'a Failure, &'static str)>, place: &s
         .filter(|(flaw, _)| theirs(flaw))
         .map(|(flaw, begin)| {
             let place = flaw.place.as_deref().map(printable).unwrap_or_default();
-            format!("{begin}{}: {} ({place})", flaw.code, subagents::one_line(flaw))
+            format!("{begin}{}: {} ({place})", flaw.code, warnings::one_line(flaw))
         })
         .collect()
 }
