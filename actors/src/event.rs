@@ -7,6 +7,7 @@
 
 mod edit_hunk;
 mod envelope;
+mod grant;
 mod hook_event;
 mod payload;
 mod permission_mode;
@@ -33,10 +34,11 @@ pub use edit_hunk::{EditHunk, HUNK_TEXTS_BYTES_MAX, HUNKS_MAX, HunkAnswer};
 #[cfg(feature = "testing")]
 pub use envelope::line_schemas;
 pub use envelope::{AnnouncedEvent, Announcement};
+pub use grant::{Grant, GrantedAgent, Scope};
 pub use hook_event::{HookDecision, HookEvent};
 pub use payload::{
-    Branch, ContextUse, Grant, JobEnd, MessageKind, Origin, PermissionTarget, PromptOverrides,
-    ResumedConfig, Scope,
+    Branch, ContextUse, JobEnd, MessageKind, Origin, PermissionTarget, PromptOverrides,
+    ResumedConfig,
 };
 pub use permission_mode::PermissionMode;
 pub use record::{Durability, Record, RecordId, StoredRecord};

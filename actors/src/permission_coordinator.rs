@@ -10,6 +10,7 @@ mod binding;
 mod grant_view;
 mod hunks;
 mod mode_view;
+mod scopes;
 mod user_requests;
 
 use std::collections::VecDeque;
@@ -62,6 +63,8 @@ pub(crate) struct Args {
     pub(crate) asking: AnswerSource,
     pub(crate) tier: SandboxTier,
     pub(crate) questions_max: usize,
+    /// True if the main agent can start subagents.
+    pub(crate) main_delegates: bool,
     pub(crate) fail: FailPoints,
 }
 
@@ -341,9 +344,7 @@ impl State {
     }
 
     fn open(&mut self, mut ask: ApprovalRequest) {
-        let widest =
-            if ask.question.grant.is_some() { self.args.book.widest_scope() } else { Scope::Once };
-        ask.question.scopes.retain(|scope| *scope == Scope::Once || *scope <= widest);
+        ask.question.scopes = scopes::offered(&ask, &self.args);
         self.args.transcript.note(Some(&ask.origin), requested(&ask, &self.args.tier));
         let shown = ShownQuestion {
             origin: Arc::clone(&ask.origin),
@@ -406,8 +407,7 @@ impl State {
                 self.apply_answer(ask, event, chosen, None, (by, told));
             }
             HumanDecision::Allow(scope) => {
-                let grant = ask.question.grant.clone().filter(|_| scope > Scope::Once);
-                let grant = grant.map(|grant| Grant { scope, ..grant });
+                let grant = scopes::grant(&ask, scope);
                 let event = granted(&ask, DecisionSource::User, by.clone(), scope, grant.clone());
                 let allowed = if grants_part(&ask, grant.as_ref()) {
                     ApprovalResult::Covered
@@ -604,7 +604,7 @@ impl State {
         if ask.user_request().is_some() {
             return user_requests::judge(self.args.mode.current());
         }
-        let grants = self.args.book.grants();
+        let grants = self.args.book.grants(ask.caller.agent(&ask.origin));
         let situation = Situation {
             tool: &ask.annotations,
             caller: ask.caller,

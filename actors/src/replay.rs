@@ -64,8 +64,8 @@ pub struct Replayed {
     pub open_calls: Vec<OpenCall>,
     /// Permission requests without an answer, oldest first.
     pub open_questions: Vec<OpenQuestion>,
-    /// Recorded grants with the scope of the session, without duplicates. `Resumption::grants` decides
-    /// whether they are restored.
+    /// Recorded grants with the scope of the session or of an agent, without duplicates.
+    /// `Resumption::grants` decides whether they are restored.
     pub grants: Vec<Grant>,
     /// Queued messages that were not delivered, oldest first.
     pub queued: Vec<QueuedInput>,
@@ -388,7 +388,7 @@ fn inherit(inherited: &mut Memories, event: &Event) {
 impl Replay {
     /// Version of the serialised state of a fold. It must change when the same records give another
     /// result.
-    pub const VERSION: u32 = 7;
+    pub const VERSION: u32 = 8;
 
     /// Creates an empty fold for `invocation`, or for the main agent if it is `None`.
     pub fn new(invocation: Option<InvocationId>) -> Replay {
@@ -612,7 +612,7 @@ impl Replay {
                     self.history.edit(&call_id, |call| call.open.approved = Some(digest));
                 }
                 if let Some(grant) = grant
-                    && grant.scope == Scope::Session
+                    && matches!(grant.scope, Scope::Agent | Scope::Session)
                     && !self.replayed.grants.contains(grant)
                 {
                     self.replayed.grants.push(grant.clone());

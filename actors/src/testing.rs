@@ -170,8 +170,12 @@ pub fn ask_all() -> Arc<dyn Policy> {
         if situation.grants.iter().any(covers) {
             return Verdict::Allow(test_confinement());
         }
-        let grant =
-            Grant { operation: action.tool.clone(), target: String::new(), scope: Scope::Session };
+        let grant = Grant {
+            operation: action.tool.clone(),
+            target: String::new(),
+            scope: Scope::Session,
+            agent: None,
+        };
         Verdict::Ask(PermissionQuestion {
             reason: format!("{} asks", action.tool),
             scopes: vec![Scope::Once, Scope::Session],

@@ -251,7 +251,7 @@ impl TerminalQuestions {
     pub(crate) fn decide(&mut self, line: &str) -> Option<AnswerLine> {
         let open = self.open.front()?;
         if self.deaf || !self.shown {
-            let scopes = [Scope::Session, Scope::Project, Scope::Global];
+            let scopes = [Scope::Agent, Scope::Session, Scope::Project, Scope::Global];
             let is_of_hunks = (open.hunks.is_some() && is_hunks_key(line))
                 || (open.hunk_form.is_some() && HunkForm::looks_like_answer(line));
             if is_of_hunks {
@@ -455,6 +455,7 @@ fn keys(scopes: &[Scope], trial: Option<&TrialOffer>, hunks: &str) -> String {
     });
     text.push_str(hunks);
     let wider = [
+        (Scope::Agent, "  [i] for this agent"),
         (Scope::Session, "  [s] for this session"),
         (Scope::Project, "  [p] in this project"),
         (Scope::Global, "  [a] everywhere"),
@@ -481,6 +482,7 @@ fn parse(line: &str, scopes: &[Scope], trial: Option<&TrialOffer>) -> Option<Hum
     }
     let scope = match line.to_ascii_lowercase().as_str() {
         "y" | "yes" => Scope::Once,
+        "i" | "agent" => Scope::Agent,
         "s" | "session" => Scope::Session,
         "p" | "project" => Scope::Project,
         "a" | "all" | "g" | "global" => Scope::Global,
@@ -713,6 +715,11 @@ mod tests {
             "{answered:?}"
         );
         assert_eq!(parse("p", &all, None), Some(HumanDecision::Allow(Scope::Project)));
+        for key in ["i", "I", "agent"] {
+            assert_eq!(parse(key, &all, None), None, "{key} where it is not offered");
+            let agent = Some(HumanDecision::Allow(Scope::Agent));
+            assert_eq!(parse(key, &[Scope::Once, Scope::Agent], None), agent, "{key}");
+        }
         for key in ["a", "A", "g", "global"] {
             assert_eq!(parse(key, &all, None), Some(HumanDecision::Allow(Scope::Global)), "{key}");
             assert_eq!(parse(key, &all[..3], None), None, "{key} where it is not offered");

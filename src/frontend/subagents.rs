@@ -2,7 +2,7 @@
 
 use posse_actors::conversation::{InvocationId, QuestionId, Usage};
 use posse_actors::cost::dollars;
-use posse_actors::event::{Event, Origin};
+use posse_actors::event::{Event, GrantedAgent, Origin};
 use posse_actors::text::clipped;
 use posse_base::failure::printable;
 
@@ -145,6 +145,15 @@ fn cut(text: &str) -> String {
 /// of the same name.
 pub fn label_with_id(name: &str, id: &InvocationId) -> String {
     format!("{name} #{}", short_id(id))
+}
+
+/// Label of the agent of a grant, such as `build/worker #3`; of the main agent its path.
+pub fn granted_agent(agent: &GrantedAgent) -> String {
+    let GrantedAgent { agent_path, invocation_id } = agent;
+    match invocation_id {
+        Some(id) => label_with_id(agent_path, id),
+        None => agent_path.clone(),
+    }
 }
 
 /// Counter at the end of an invocation id; the whole id if it has none.

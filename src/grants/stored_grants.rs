@@ -125,7 +125,7 @@ impl StoredGrant {
                 let projects = self.project.as_ref().zip(project);
                 projects.is_some_and(|(given, here)| given.is_still(here, self.granted_ms))
             }
-            Scope::Once | Scope::Session => false,
+            Scope::Once | Scope::Agent | Scope::Session => false,
         }
     }
 }

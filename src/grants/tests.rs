@@ -17,7 +17,7 @@ fn at(wall_ms: u64, uptime_ms: u64) -> GrantTime {
 }
 
 fn grant(target: &str, scope: Scope) -> Grant {
-    Grant { operation: "execute".to_owned(), target: target.to_owned(), scope }
+    Grant { operation: "execute".to_owned(), target: target.to_owned(), scope, agent: None }
 }
 
 fn settings() -> GrantSettings {

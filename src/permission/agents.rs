@@ -128,7 +128,12 @@ impl RulePolicy {
                      are then asked about as usual"
                 ),
                 scopes: vec![Scope::Once, Scope::Session, Scope::Project, Scope::Global],
-                grant: Some(Grant { operation: INVOKE.to_owned(), target, scope: Scope::Session }),
+                grant: Some(Grant {
+                    operation: INVOKE.to_owned(),
+                    target,
+                    scope: Scope::Session,
+                    agent: None,
+                }),
                 grants_part: false,
                 yes_covers: true,
                 rule: None,

@@ -63,7 +63,12 @@ pub struct Need {
 /// command. `None` if `prefix` is not one plain command of literal words.
 pub fn command_grant(prefix: &str) -> Option<Grant> {
     let words = simple(prefix)?;
-    Some(Grant { operation: EXECUTE.to_owned(), target: quoted(&words), scope: Scope::Session })
+    Some(Grant {
+        operation: EXECUTE.to_owned(),
+        target: quoted(&words),
+        scope: Scope::Session,
+        agent: None,
+    })
 }
 
 /// A command to check, with what is known of the file system.

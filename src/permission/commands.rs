@@ -330,7 +330,10 @@ fn suggestion(missing: &[Uncovered<'_>]) -> Option<(Grant, bool)> {
     };
     let leaves = missing.iter().zip(parts).any(|(uncovered, part)| !is_covered(uncovered, part));
     let target = quoted(&words);
-    Some((Grant { operation: EXECUTE.to_owned(), target, scope: Scope::Session }, leaves))
+    Some((
+        Grant { operation: EXECUTE.to_owned(), target, scope: Scope::Session, agent: None },
+        leaves,
+    ))
 }
 
 /// True if a grant for commands that begin with `words` may be suggested: the program is not in

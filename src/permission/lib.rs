@@ -708,7 +708,7 @@ fn grant_for(case: &JudgedAction<'_>) -> Option<Grant> {
         }
     }
     let target = folder?.to_owned();
-    Some(Grant { operation: "write".into(), target, scope: Scope::Session })
+    Some(Grant { operation: "write".into(), target, scope: Scope::Session, agent: None })
 }
 
 #[cfg(test)]

@@ -164,7 +164,7 @@ pub(super) fn action(call: &str) -> Action {
 }
 
 fn grant(target: &str) -> Grant {
-    Grant { operation: "write".into(), target: target.into(), scope: Scope::Session }
+    Grant { operation: "write".into(), target: target.into(), scope: Scope::Session, agent: None }
 }
 
 /// Replaced by [`judged`].

@@ -208,6 +208,7 @@ pub(super) const ANSWERS: &[(char, &str)] = &[
     ('t', "try the command first, where it is offered"),
     ('k', "keep the changes of a trial"),
     ('h', "answer an edit hunk by hunk: take, leave or change each hunk"),
+    ('i', "allow similar calls of this agent alone, until this session ends"),
     ('s', "allow similar calls until this session ends"),
     ('p', "allow similar calls in this project, until the grant expires or is revoked"),
     ('a', "allow similar calls everywhere; asks a second time"),

@@ -350,19 +350,15 @@ impl PermissionPrompts {
             ('h', _) if self.begin_hunks() => return KeyOutcome::Taken,
             _ => {}
         }
-        let offers = |scope| scopes.contains(&scope);
-        let scope = match letter.to_ascii_lowercase() {
-            'n' => None,
-            'y' => Some(Scope::Once),
-            's' if offers(Scope::Session) => Some(Scope::Session),
-            'p' if offers(Scope::Project) => Some(Scope::Project),
-            'a' | 'g' if offers(Scope::Global) => Some(Scope::Global),
-            'r' => {
+        let scope = match (letter.to_ascii_lowercase(), offered_scope(letter, &scopes)) {
+            ('n', _) => None,
+            (_, Some(scope)) => Some(scope),
+            ('r', None) => {
                 self.refusal = Some(String::new());
                 return KeyOutcome::Taken;
             }
             // If the user is writing, the next letter is no answer either.
-            other => {
+            (other, None) => {
                 self.restart_quiet_period(now);
                 self.unoffered = Some(letter);
                 let why = if matches!(other, 's' | 'p' | 'a' | 'g') {
@@ -536,6 +532,7 @@ impl PermissionPrompts {
             if keys_ignored { (Role::Dim, Role::Dim) } else { (Role::Strong, Role::Text) };
         let keys = [
             (Some(Scope::Once), "y", "once"),
+            (Some(Scope::Agent), "i", "for this agent, until this session ends"),
             (Some(Scope::Session), "s", "until this session ends"),
             (Some(Scope::Project), "p", "in this project, until it expires"),
             (Some(Scope::Global), "a", "everywhere, until it expires"),
@@ -567,6 +564,20 @@ impl PermissionPrompts {
         });
         wrap(&spans, columns, &[Span::raw("  ")], &[Span::raw("  ")])
     }
+}
+
+/// The scope of the answer `letter`, if it is one of `scopes` or allows once; `None` for other
+/// letters.
+fn offered_scope(letter: char, scopes: &[Scope]) -> Option<Scope> {
+    let scope = match letter.to_ascii_lowercase() {
+        'y' => Scope::Once,
+        'i' => Scope::Agent,
+        's' => Scope::Session,
+        'p' => Scope::Project,
+        'a' | 'g' => Scope::Global,
+        _ => return None,
+    };
+    (scope == Scope::Once || scopes.contains(&scope)).then_some(scope)
 }
 
 /// Adds a character that is not a control character to the reason of a refusal, up to

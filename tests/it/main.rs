@@ -34,6 +34,8 @@ mod reading_commands;
 mod hunk_answers;
 // Programs that are asked, and secrets that are hidden.
 mod hooks;
+// Answers for one agent of several.
+mod agent_grants;
 // What outlives a session.
 mod persistent_grants;
 // Repositories that act before consent.

@@ -121,37 +121,6 @@ pub enum MessageKind {
     Aside,
 }
 
-/// Scope of a permission: how long and where it applies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Scope {
-    /// Only the call for which the permission was requested.
-    Once,
-    /// Matching calls of this session, also after a resume in the same folder and sandbox tier.
-    Session,
-    /// Matching calls in all sessions of this project, until the grant expires.
-    Project,
-    /// Matching calls in all projects, until the grant expires.
-    Global,
-}
-
-/// A permission that the user gave for more than one call: an operation on a target.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase")]
-pub struct Grant {
-    /// The permitted operation: `write` (files), `execute` (commands), `agent` (start of a
-    /// subagent), `connect` (to a server) or `upload` (of more bytes than the limit).
-    pub operation: String,
-    /// The permitted target. `write`: absolute path of a folder, including everything below it;
-    /// `execute`: first words of a command; `agent`: name and provider profile, as `NAME:PROVIDER`;
-    /// `connect` and `upload`: `DOMAIN:PORT`.
-    pub target: String,
-    /// Scope of the permission.
-    pub scope: Scope,
-}
-
 /// Target of a permission request: a tool, an agent that would start, or a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]

@@ -20,7 +20,7 @@ const ENDED_MAX: usize = 1024;
 /// coordinator adds grants.
 #[derive(Clone)]
 pub(crate) struct GrantView {
-    /// Grants with the scope of the session.
+    /// Grants with the scope of the session or of one of its agents.
     session: Arc<watch::Sender<Arc<[Grant]>>>,
     /// Store of grants that outlive the session.
     store: Arc<dyn GrantStore>,
@@ -70,19 +70,23 @@ impl GrantView {
         GrantView { session, store, clock, transcript, questions: Arc::default() }
     }
 
-    /// All currently valid grants, of the session and of the store. Warns the user if the store
-    /// raises an alarm.
-    pub(crate) fn grants(&self) -> Arc<[Grant]> {
+    /// All currently valid grants, of the session and of the store, that count for calls of `agent`;
+    /// `None` stands for calls of the user. Warns the user if the store raises an alarm.
+    pub(crate) fn grants(&self, agent: Option<&Origin>) -> Arc<[Grant]> {
         let standing = self.store.active_grants(self.now());
         if let Some(message) = standing.alarm {
             self.transcript.note(None, Event::Warning { message });
         }
         let session = Arc::clone(&self.session.borrow());
-        match (session.is_empty(), standing.grants.is_empty()) {
+        let all = match (session.is_empty(), standing.grants.is_empty()) {
             (_, true) => session,
             (true, false) => standing.grants,
             (false, false) => session.iter().chain(&*standing.grants).cloned().collect(),
+        };
+        if all.iter().all(|grant| grant.counts_for(agent)) {
+            return all;
         }
+        all.iter().filter(|grant| grant.counts_for(agent)).cloned().collect()
     }
 
     /// The widest scope that a permission request may offer.
@@ -104,7 +108,7 @@ impl GrantView {
             }
         }
         self.session.send_modify(|grants| {
-            let grant = Grant { scope: Scope::Session, ..grant };
+            let grant = Grant { scope: grant.scope.min(Scope::Session), ..grant };
             if !grants.contains(&grant) {
                 *grants = grants.iter().cloned().chain([grant]).collect();
             }

@@ -23,7 +23,7 @@ pub struct ConnectionRequest {
 pub enum ConnectionAnswer {
     /// The connection is allowed.
     Allowed {
-        /// True if the answer applies for the rest of the session or longer.
+        /// True if the answer applies to all agents for the rest of the session or longer.
         lasting: bool,
     },
     /// The connection is denied.

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::event::{Grant, PermissionMode, SandboxTier, Scope};
+use crate::event::{Grant, Origin, PermissionMode, SandboxTier, Scope};
 use crate::ports::Action;
 use crate::ports::tool::ToolAnnotations;
 
@@ -33,7 +33,8 @@ pub struct Situation<'a> {
     /// Path of the calling agent, or of the main agent for a call of the user: the names of the agents from the main agent down to it, separated
     /// by `/`.
     pub agent: &'a str,
-    /// Valid grants: those of this session, and those that outlive sessions.
+    /// Valid grants that count for the caller: those of this session, without those for other
+    /// agents, and those that outlive sessions.
     pub grants: &'a [Grant],
     /// Source of answers to permission requests.
     pub asking: AnswerSource,
@@ -55,6 +56,13 @@ pub enum Caller {
     Agent,
     /// A person at a front end, by a command such as `/undo`, or `!` and a shell command.
     User,
+}
+
+impl Caller {
+    /// The calling agent, if `origin` is that of the call; `None` for a call of the user.
+    pub(crate) fn agent(self, origin: &Origin) -> Option<&Origin> {
+        (self == Caller::Agent).then_some(origin)
+    }
 }
 
 /// Source of answers to permission requests.
@@ -91,7 +99,8 @@ pub struct PermissionQuestion {
     /// Reason why permission is needed, which the person reads.
     pub reason: String,
     /// Scopes that the policy accepts for an answer, `Once` first. The permission coordinator
-    /// removes those that are wider than the grant store offers.
+    /// removes those that are wider than the grant store offers, and adds `Agent` where `Session`
+    /// is accepted and would include other agents.
     pub scopes: Vec<Scope>,
     /// Grant that an answer with a wider scope than `Once` creates. `None`: only `Once` is
     /// possible.

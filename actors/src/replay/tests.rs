@@ -121,7 +121,7 @@ fn asked(id: &str, call: &str) -> Event {
 
 fn granted(id: &str, scope: Scope) -> Event {
     let target = "src".to_owned();
-    let grant = Grant { operation: "write".to_owned(), target, scope };
+    let grant = Grant { operation: "write".to_owned(), target, scope, agent: None };
     Event::PermissionGranted {
         reply: None,
         target: PermissionTarget::default(),
@@ -283,6 +283,9 @@ fn keeps_permission_requests_grants_and_queued_messages() {
         .add(asked("q3", "c"))
         .add(asked("q2", "b"))
         .add(granted("q1", Scope::Session))
+        .add(granted("q1", Scope::Agent))
+        .add(granted("q4", Scope::Agent))
+        .add(granted("q5", Scope::Project))
         .add(failed("c", "cancelled"))
         .add(queued("m1"))
         .add(queued("m2"))
@@ -294,7 +297,8 @@ fn keeps_permission_requests_grants_and_queued_messages() {
     let replayed = session.replay();
     let questions: Vec<_> = replayed.open_questions.iter().map(|q| q.request_id.as_str()).collect();
     assert_eq!(questions, ["q2"]);
-    assert_eq!(replayed.grants.len(), 1);
+    let scopes: Vec<_> = replayed.grants.iter().map(|grant| grant.scope).collect();
+    assert_eq!(scopes, [Scope::Session, Scope::Agent], "once each");
     let waiting: Vec<_> = replayed.queued.iter().map(|queued| queued.id.as_str()).collect();
     assert_eq!(waiting, ["m3"]);
     let users = told(&replayed).lines().filter(|line| line.starts_with("user")).count();

@@ -52,8 +52,9 @@ impl Resumption {
         recorded.map_or(Some(start), |recorded| recorded.stricter(start))
     }
 
-    /// Session grants to restore. Empty if the working directory or the sandbox tier differs from
-    /// the journal's, and in a fork.
+    /// Grants of the session and of its agents to restore. Empty if the working directory or the
+    /// sandbox tier differs from the journal's, and in a fork. A subagent that is resumed keeps its
+    /// invocation, and so its grants.
     pub fn grants(&self, cwd: &str, tier: &SandboxTier) -> Vec<Grant> {
         let same = |then: &StartedWith| then.cwd == cwd && then.tier == *tier;
         if self.branch.is_some() || !self.replayed.started.as_ref().is_some_and(same) {

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 use crate::agent_invocation::Resumed;
 use crate::conversation::InvocationId;
+use crate::delegation::DELEGATE;
 use crate::event::Event;
 use crate::mailbox::{HandlerResult, StartResult, SupervisedRef, spawn_child, tell};
 use crate::outcome::Ending;
@@ -133,6 +134,7 @@ impl State {
             asking: self.base.settings.asking,
             tier: self.base.settings.tier.clone(),
             questions_max: self.base.settings.limits.questions_max,
+            main_delegates: self.base.specs.iter().any(|spec| spec.name == DELEGATE),
             fail: self.base.settings.fail.clone(),
         };
         let coordinator = spawn_child(PermissionCoordinator, args, &self.base.me).await?;

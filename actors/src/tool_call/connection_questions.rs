@@ -31,6 +31,7 @@ struct AskingCall {
     /// Time for an answer.
     wait: Duration,
     origin: Arc<Origin>,
+    caller: Caller,
     call_id: CallId,
     tool: String,
     /// One-line description of the call.
@@ -40,7 +41,7 @@ struct AskingCall {
 /// Creates the way of a call's processes to ask about connections. Without a person it is closed.
 pub(super) fn asker(
     services: &Arc<Services>,
-    origin: &Arc<Origin>,
+    (origin, caller): (&Arc<Origin>, Caller),
     call_id: &CallId,
     action: &Action,
 ) -> ConnectionAsker {
@@ -56,6 +57,7 @@ pub(super) fn asker(
         cwd: services.cwd.clone(),
         wait: services.limits.connection_wait,
         origin: Arc::clone(origin),
+        caller,
         call_id: call_id.clone(),
         tool: action.tool.clone(),
         summary: action.summary.clone(),
@@ -73,8 +75,9 @@ impl AskingCall {
     async fn ask(&self, request: ConnectionRequest) -> ConnectionAnswer {
         let AskingCall { ids, permissions, clock, wait, book, .. } = self;
         let policy = Arc::new(ConnectionPolicy::new(&request));
-        if policy.is_granted(&book.grants()) {
-            return ConnectionAnswer::Allowed { lasting: true };
+        let grants = || book.grants(self.caller.agent(&self.origin));
+        if let Some(lasting) = policy.granted(&grants()) {
+            return ConnectionAnswer::Allowed { lasting };
         }
         if let Some(reason) = denial(self.mode.current()) {
             return ConnectionAnswer::Denied { reason };
@@ -87,7 +90,7 @@ impl AskingCall {
                 kind: RequestKind::Connection(request.target.clone()),
                 call_id: self.call_id.clone(),
                 origin: Arc::clone(&self.origin),
-                caller: Caller::Agent,
+                caller: self.caller,
                 action: self.action(&request),
                 annotations: ToolAnnotations::new(Access::Network),
                 question: policy.question.clone(),
@@ -111,7 +114,7 @@ impl AskingCall {
         guard.answered();
         match answer {
             Some(ApprovalResult::Allowed(_) | ApprovalResult::Covered) => {
-                let lasting = policy.is_granted(&book.grants());
+                let lasting = policy.granted(&grants()).unwrap_or(false);
                 ConnectionAnswer::Allowed { lasting }
             }
             Some(ApprovalResult::Denied { reason }) => ConnectionAnswer::Denied { reason },
@@ -155,8 +158,12 @@ struct ConnectionPolicy {
 impl ConnectionPolicy {
     fn new(request: &ConnectionRequest) -> ConnectionPolicy {
         let ConnectionRequest { operation, target, reason, .. } = request;
-        let grant =
-            Grant { operation: operation.clone(), target: target.clone(), scope: Scope::Once };
+        let grant = Grant {
+            operation: operation.clone(),
+            target: target.clone(),
+            scope: Scope::Once,
+            agent: None,
+        };
         let question = PermissionQuestion {
             reason: reason.clone(),
             scopes: vec![Scope::Once, Scope::Session, Scope::Project],
@@ -177,15 +184,18 @@ impl ConnectionPolicy {
         }
     }
 
-    fn is_granted(&self, grants: &[Grant]) -> bool {
-        let Some(Grant { operation, target, .. }) = &self.question.grant else { return false };
-        grants.iter().any(|grant| grant.operation == *operation && grant.target == *target)
+    /// `None` if no grant covers the connection. Otherwise true if one counts for all agents, so that
+    /// it lasts: what is allowed for one agent must not be remembered for the session.
+    fn granted(&self, grants: &[Grant]) -> Option<bool> {
+        let Grant { operation, target, .. } = self.question.grant.as_ref()?;
+        let covers = |grant: &&Grant| grant.operation == *operation && grant.target == *target;
+        grants.iter().filter(covers).map(|grant| grant.scope > Scope::Agent).max()
     }
 }
 
 impl Policy for ConnectionPolicy {
     fn judge(&self, _: &Action, situation: &Situation<'_>) -> Verdict {
-        if self.is_granted(situation.grants) {
+        if self.granted(situation.grants).is_some() {
             return Verdict::Allow(ConnectionPolicy::confinement());
         }
         match denial(situation.mode) {

@@ -328,15 +328,20 @@ impl Pipeline {
     }
 
     fn review(&self, tool: &dyn Tool, prepared: Prepared) -> Review {
-        let grants = self.services.book.grants();
+        let grants = self.grants();
         let (policy, situation) = (&*self.services.policy, self.situation(tool, &grants));
         review(self.call.clone(), prepared, policy, &situation)
     }
 
     /// Judges the call again after a person allowed it.
     fn judged_again(&self, tool: &dyn Tool, action: &Action) -> Verdict {
-        let grants = self.services.book.grants();
+        let grants = self.grants();
         self.services.policy.judge(action, &self.situation(tool, &grants))
+    }
+
+    /// Valid grants that count for the caller.
+    fn grants(&self) -> Arc<[Grant]> {
+        self.services.book.grants(self.caller.agent(&self.origin))
     }
 
     fn situation<'a>(&'a self, tool: &'a dyn Tool, grants: &'a [Grant]) -> Situation<'a> {
@@ -498,13 +503,13 @@ impl Pipeline {
     ) -> T {
         let (output_tx, mut output_rx) = mpsc::channel(OUTPUT_IN_FLIGHT);
         let (facts_tx, mut facts_rx) = mpsc::channel(OUTPUT_IN_FLIGHT);
-        let Pipeline { services, origin, call, .. } = self;
+        let Pipeline { services, origin, call, caller, .. } = self;
         let context = RunContext {
             call: self.context(),
             output: output_tx,
             facts: facts_tx,
             post_call: self.services.notices.post_call(&self.services.transcript, &self.origin),
-            connections: connection_questions::asker(services, origin, &call.id, action),
+            connections: connection_questions::asker(services, (origin, *caller), &call.id, action),
             output_bytes_max: self.services.limits.output_bytes_max.min(self.room_bytes),
             room_bytes: self.room_bytes,
             answer,

@@ -326,8 +326,12 @@ async fn unsaved_grant_applies_to_the_session_with_a_warning() {
 
 #[tokio::test]
 async fn stored_grant_allows_and_a_tampering_alarm_is_reported_once() {
-    let grant =
-        Grant { operation: "guarded".to_owned(), target: String::new(), scope: Scope::Project };
+    let grant = Grant {
+        operation: "guarded".to_owned(),
+        target: String::new(),
+        scope: Scope::Project,
+        agent: None,
+    };
     let shelf = Shelf { alarms: AtomicU32::new(1), ..Shelf::default() };
     shelf.kept.lock().unwrap().push(grant);
     let bench = widely_asking(2, &Arc::new(shelf));

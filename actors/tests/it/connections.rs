@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posse_actors::conversation::Prompt;
+use posse_actors::delegation::{DELEGATE, Delegation, Subagent};
 use posse_actors::event::{Announcement, Event, Scope, TargetType};
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::ports::{
     Action, AnswerSource, CallContext, ConnectionAnswer, ConnectionRequest, PermittedCall,
-    PortFuture, Prepared, RunContext, SideEffect, Tool, ToolAnnotations, ToolError, ToolOutput,
-    ToolSpec,
+    PortFuture, Prepared, Provider, RunContext, SideEffect, Tool, ToolAnnotations, ToolError,
+    ToolOutput, ToolSpec,
 };
-use posse_actors::testing::{ModelStep, RunningSession, SessionBuilder, types};
+use posse_actors::testing::{ModelStep, RunningSession, ScriptedModel, SessionBuilder, types};
 use serde_json::{Value, json};
 
 use crate::support::{count, end, quick, soon};
@@ -100,7 +101,13 @@ async fn answer(stage: &mut RunningSession, decision: HumanDecision, about: &str
     assert_eq!((&target.target_type, &*target.target_name), (&TargetType::Connection, to));
     assert_eq!(*summary, format!("{operation} to {to}"));
     assert!(detail.contains(&format!("fetch {to}")), "{detail}");
-    assert!(scopes.starts_with(&[Scope::Once, Scope::Session]), "{scopes:?}");
+    let is_below = asked.origin().is_some_and(|origin| origin.parent_invocation_id.is_some());
+    let offered: &[Scope] = if is_below {
+        &[Scope::Once, Scope::Agent, Scope::Session]
+    } else {
+        &[Scope::Once, Scope::Session]
+    };
+    assert!(scopes.starts_with(offered), "{scopes:?}");
     stage.session.answer(request_id.clone(), decision).await.unwrap();
 }
 
@@ -195,4 +202,49 @@ async fn an_interrupted_call_withdraws_its_question() {
     soon("the run", running.outcome()).await.unwrap();
     let seen = end(&bench, stage).await;
     assert_eq!(count(&seen, "permission.withdrawn"), 1);
+}
+
+#[tokio::test]
+async fn an_answer_for_an_agent_allows_no_connection_of_another_agent() {
+    for operation in ["", "upload "] {
+        let about = format!("{operation}a.example:443");
+        let steps = || vec![ModelStep::calls("connecting", &[&about]), ModelStep::say("done")];
+        let scout: Arc<dyn Provider> =
+            Arc::new(ScriptedModel::new([steps(), steps()].into_iter().flatten().collect()));
+        let delegate = || ModelStep::call(DELEGATE, r#"{"agent":"scout","task":"look"}"#);
+        let mut bench = connecting(vec![delegate(), delegate(), ModelStep::say("done")]);
+        let subagent = Subagent {
+            name: "scout".to_owned(),
+            system_prompt: String::new(),
+            tools: vec!["connecting".to_owned()],
+            provider: Some(scout),
+            thinking: None,
+            temperature: None,
+            price: None,
+            calls: Vec::new(),
+            turns_max: None,
+            duration_max: None,
+            depth_max: None,
+            isolated: false,
+        };
+        bench.delegation = Some(Delegation {
+            main_calls: vec!["scout".to_owned()],
+            subagents: vec![subagent],
+            turns_max: 10,
+            ..Delegation::default()
+        });
+        let mut stage = bench.start().await;
+        let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+        for scope in [Scope::Agent, Scope::Session] {
+            let answered = answer(&mut stage, HumanDecision::Allow(scope), &about);
+            soon("the question", answered).await;
+        }
+        soon("the run", running.outcome()).await.unwrap();
+        let seen = end(&bench, stage).await;
+        let said = results(&seen);
+        // What counts for one agent must not be remembered for the session.
+        assert!(said[0].contains("allowed false; allowed false"), "{said:?}");
+        assert!(said[2].contains("allowed true; allowed true"), "{said:?}");
+        assert_eq!(count(&seen, "permission.requested"), 2);
+    }
 }

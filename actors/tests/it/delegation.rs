@@ -2,6 +2,7 @@
 
 mod contexts;
 mod faults;
+mod grants;
 mod isolated_workspaces;
 mod limits;
 mod memory;

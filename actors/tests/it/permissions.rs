@@ -225,6 +225,7 @@ async fn grants_for_parts_of_a_call_are_asked_for_one_after_the_other() {
             operation: "execute".to_owned(),
             target: part.to_owned(),
             scope: Scope::Session,
+            agent: None,
         };
         Verdict::Ask(PermissionQuestion {
             reason: part.to_owned(),

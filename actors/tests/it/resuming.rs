@@ -35,6 +35,7 @@ pub(crate) fn careful() -> Arc<dyn Policy> {
                 operation: action.tool.clone(),
                 target: String::new(),
                 scope: Scope::Session,
+                agent: None,
             }),
             grants_part: false,
             yes_covers: true,

@@ -9,6 +9,7 @@ use posse_base::failure::printable;
 use crate::Report;
 use crate::commands::{COMMAND, Command, ReportRequest};
 use crate::session_records::{UNREAD, records};
+use crate::subagents::granted_agent;
 
 pub(super) const PERMISSIONS: Command = Command {
     name: "permissions",
@@ -25,13 +26,13 @@ pub(super) const PERMISSIONS: Command = Command {
     ..COMMAND
 };
 
-/// Text with the grants of scope session in the records, and how to get rid of them. Notes if not
+/// Text with the grants of the scopes session and agent in the records, and how to get rid of them. Notes if not
 /// all records could be read in time.
 async fn session_grants(session: &SessionHandle) -> String {
     let mut grants: Vec<Grant> = Vec::new();
     let whole = records(session, |announced| {
         if let Event::PermissionGranted { grant: Some(grant), .. } = announced.event()
-            && grant.scope == Scope::Session
+            && matches!(grant.scope, Scope::Agent | Scope::Session)
             && !grants.contains(grant)
         {
             grants.push(grant.clone());
@@ -39,9 +40,11 @@ async fn session_grants(session: &SessionHandle) -> String {
     });
     let rest = if whole.await { "" } else { UNREAD };
     let mut text = "allowed until this session ends\n".to_owned();
-    for Grant { operation, target, .. } in &grants {
+    for Grant { operation, target, agent, .. } in &grants {
+        let only = agent.as_ref().map(|agent| format!(" (for {} alone)", granted_agent(agent)));
+        let only = printable(&only.unwrap_or_default());
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "  {} {}", printable(operation), printable(target));
+        let _ = writeln!(text, "  {} {}{only}", printable(operation), printable(target));
     }
     text.push_str(if grants.is_empty() {
         "  nothing\n"

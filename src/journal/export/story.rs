@@ -437,6 +437,7 @@ fn images(content: &[ContentPart]) -> usize {
 fn scope_name(scope: Scope) -> &'static str {
     match scope {
         Scope::Once => "once",
+        Scope::Agent => "for this agent until the session ends",
         Scope::Session => "for the session",
         Scope::Project => "for the project",
         Scope::Global => "everywhere",

@@ -86,8 +86,12 @@ fn starting_an_agent_needs_its_own_permission() {
     let grant = question.grant.unwrap();
     assert_eq!((grant.operation.as_str(), grant.target.as_str()), ("agent", "hand:fast"));
     assert!(matches!(call("build", "hand", &[grant], AnswerSource::Human), Verdict::Allow(_)));
-    let other =
-        Grant { operation: "agent".into(), target: "hand:slow".into(), scope: Scope::Session };
+    let other = Grant {
+        operation: "agent".into(),
+        target: "hand:slow".into(),
+        scope: Scope::Session,
+        agent: None,
+    };
     assert!(matches!(call("build", "hand", &[other], AnswerSource::Human), Verdict::Ask(_)));
 }
 

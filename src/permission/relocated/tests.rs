@@ -68,7 +68,7 @@ fn judge(policy: &RulePolicy, agent: &str, grants: &[Grant], action: &Action) ->
 }
 
 fn grant(operation: &str, target: &str) -> Grant {
-    Grant { operation: operation.into(), target: target.into(), scope: Scope::Session }
+    Grant { operation: operation.into(), target: target.into(), scope: Scope::Session, agent: None }
 }
 
 fn word(verdict: &Verdict) -> String {

@@ -56,8 +56,12 @@ fn grant_covers_completely_granted_commands_only() {
         assert_eq!(matches!(verdict, Verdict::Allow(_)), expected, "{command}: {verdict:?}");
     }
     // A grant to write is none to run.
-    let writes =
-        [Grant { operation: "write".into(), target: "npm test".into(), scope: Scope::Session }];
+    let writes = [Grant {
+        operation: "write".into(),
+        target: "npm test".into(),
+        scope: Scope::Session,
+        agent: None,
+    }];
     let verdict = at_tier(&policy, "full", AnswerSource::Human, &writes, "npm test");
     assert!(matches!(verdict, Verdict::Ask(_)));
 }

@@ -72,7 +72,12 @@ fn command_without_protection_is_always_asked_about() {
     let grants = [
         command_grant("ls").unwrap(),
         grant(ROOT),
-        Grant { operation: "execute".into(), target: "ls".into(), scope: Scope::Global },
+        Grant {
+            operation: "execute".into(),
+            target: "ls".into(),
+            scope: Scope::Global,
+            agent: None,
+        },
     ];
     let policies = [
         policy(&rules),

@@ -570,6 +570,27 @@ fn stop_all_works_while_a_question_is_open() {
 }
 
 #[test]
+fn the_agent_is_a_scope_where_it_is_offered() {
+    let agent = HumanDecision::Allow(Scope::Agent);
+    for (offered, effects) in
+        [(false, Vec::new()), (true, vec![Effect::Answer(QuestionId::new("q1"), agent)])]
+    {
+        let mut stage = TestScreen::with_task();
+        let mut event = question("q1", "touch a");
+        if let Event::PermissionRequested { scopes, .. } = &mut event
+            && offered
+        {
+            scopes.insert(1, Scope::Agent);
+        }
+        stage.happens(event);
+        let screen = stage.screen(160, 30);
+        assert_eq!(screen.contains("[i] for this agent, until"), offered, "{screen}");
+        stage.later(400);
+        assert_eq!(stage.types("i"), effects);
+    }
+}
+
+#[test]
 fn global_scope_needs_confirmation() {
     let mut stage = asked();
     stage.later(400);

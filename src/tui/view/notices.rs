@@ -7,6 +7,7 @@ use posse_actors::text::clipped;
 use posse_frontend::context;
 use posse_frontend::notices::{failover_notice, hook_notice};
 use posse_frontend::outcome::clock_time;
+use posse_frontend::subagents::granted_agent;
 
 use crate::theme::Role;
 
@@ -25,17 +26,18 @@ pub(super) fn brief(text: &str) -> String {
 
 /// Text of a grant: its scope and target, and how to revoke or avoid it.
 pub(super) fn granted(grant: &Grant) -> String {
-    let Grant { operation, target, scope } = grant;
+    let Grant { operation, target, scope, agent } = grant;
     let stored = "posse grants list shows it, posse grants revoke revokes it";
+    let listed = "/permissions lists it, /new starts without it";
+    let whose = agent.as_ref().map(|agent| format!("for {} ", granted_agent(agent)));
+    let whose = whose.unwrap_or_default();
     let (reach, back) = match scope {
         Scope::Once => ("once", ""),
-        Scope::Session => {
-            ("until this session ends", "/permissions lists it, /new starts without it")
-        }
+        Scope::Agent | Scope::Session => ("until this session ends", listed),
         Scope::Project => ("in this project until it expires", stored),
         Scope::Global => ("everywhere until it expires", stored),
     };
-    format!("(allowed {reach}: {operation} {target}; {back})")
+    format!("(allowed {whose}{reach}: {operation} {target}; {back})")
 }
 
 /// Role and text of the line for an event; `None` if the event has no such line.

@@ -1,7 +1,9 @@
 //! Tests of waiting states and of what remains of them.
 
 use posse_actors::conversation::{CallId, ContentPart, InvocationId, QuestionId, Usage};
-use posse_actors::event::{Event, Grant, JobEnd, MessageKind, PermissionTarget, Scope};
+use posse_actors::event::{
+    Event, Grant, GrantedAgent, JobEnd, MessageKind, PermissionTarget, Scope,
+};
 use posse_base::failure::Exit;
 use serde_json::json;
 
@@ -179,8 +181,10 @@ fn grants_appear_in_the_transcript() {
     stage.happens(asks_for("call-q1", "edit_file", &json!({"path": "x"})));
     stage.happens(question("q1", DIFF));
     let (operation, target) = ("write".to_owned(), "src".to_owned());
-    for scope in [Scope::Session, Scope::Project, Scope::Global] {
-        let grant = Grant { operation: operation.clone(), target: target.clone(), scope };
+    for scope in [Scope::Agent, Scope::Session, Scope::Project, Scope::Global] {
+        let worker = GrantedAgent::of(&origin("inv-2", Some("inv-1"), "build/worker"));
+        let agent = (scope == Scope::Agent).then_some(worker);
+        let grant = Grant { operation: operation.clone(), target: target.clone(), scope, agent };
         stage.happens(Event::PermissionGranted {
             reply: None,
             target: PermissionTarget::default(),
@@ -200,6 +204,7 @@ fn grants_appear_in_the_transcript() {
     for line in [
         "1 -one",
         "1 +two",
+        "(allowed for build/worker #2 until this session ends: write src; /permissions lists it",
         "(allowed until this session ends: write src; /permissions lists it",
         "(allowed in this project until it expires: write src; posse grants list shows it",
         "(allowed everywhere until it expires: write src; posse grants list shows it",
