@@ -23,7 +23,7 @@ use crate::journal::StateDir;
 use crate::known_secrets::secrets;
 use crate::sandbox::{
     self, Captured, ChangeKind, Directory, KeptTrial, ProcessOutcome, RunError, Sandbox, Spawn,
-    TriedCommand, finding_lines, remove_abandoned_trials, tracked_lines,
+    TriedCommand, covered_lines, finding_lines, remove_abandoned_trials,
 };
 use crate::start_mode::no_checkpoints;
 use crate::tools::trial_diff;
@@ -139,7 +139,7 @@ impl<'a> TryCommand<'a> {
         let diff = self.masked(trial_diff::text(&tried, &self.context.cwd));
         let changes = changes_json(&tried, &self.context.cwd);
         let outcome = &tried.outcome;
-        let hidden = tracked_lines(&outcome.tracked_secrets);
+        let hidden = covered_lines(&outcome.covered_secrets);
         if !self.args.json {
             let counts = trial_diff::counts(&tried.changes.changes);
             let mut lines = hidden.clone();

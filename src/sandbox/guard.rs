@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::plan::Plan;
 use crate::protect::{
-    Finding, Protection, ProtectionMethod, ScanBounds, Survey, ToolWrites, TrackedSecret, Whose,
+    CoveredSecret, Finding, Protection, ProtectionMethod, ScanBounds, Survey, ToolWrites, Whose,
     marks_folder,
 };
 use crate::run::CommandPlace;
@@ -213,7 +213,7 @@ impl Sandbox {
                 |path: &PathBuf| plan.replaced.iter().any(|file| file.target == *path);
             plan.hidden.retain(|path| !is_replaced(path));
         } else {
-            survey.tracked.clear();
+            survey.covered.clear();
         }
         let temporary = Arc::clone(temporary);
         let survey = Some(survey);
@@ -343,9 +343,9 @@ async fn run_scan<T: Send + 'static>(
 }
 
 impl Guard {
-    /// Returns the tracked secrets that the command does not see as they are, once.
-    pub(crate) fn take_tracked(&mut self) -> Vec<TrackedSecret> {
-        self.survey.as_mut().map(|survey| std::mem::take(&mut survey.tracked)).unwrap_or_default()
+    /// Returns the secrets that the command does not see as they are, once.
+    pub(crate) fn take_covered(&mut self) -> Vec<CoveredSecret> {
+        self.survey.as_mut().map(|survey| std::mem::take(&mut survey.covered)).unwrap_or_default()
     }
 
     /// Ends the protection of a command that does not run.

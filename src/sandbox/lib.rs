@@ -67,9 +67,9 @@ pub use plan::Backend;
 pub use planning::Surroundings;
 pub use probe::{ProbeRequest, ProbeResult, Tried};
 pub use protect::{
-    Finding, GitReferences, ProtectAction, ProtectedChange, Protection, ProtectionMethod, Survey,
-    ToolWrites, TrackedSecret, TrackedView, Whose, Writing, finding_lines, marks_folder,
-    running_since, tracked_lines,
+    CoveredSecret, Finding, GitReferences, ProtectAction, ProtectedChange, Protection,
+    ProtectionMethod, SecretView, Survey, ToolWrites, Whose, Writing, covered_lines, finding_lines,
+    marks_folder, running_since,
 };
 pub use temporary::temporary_root;
 pub use trial::{
@@ -292,9 +292,9 @@ pub struct ProcessOutcome {
     pub stragglers: usize,
     /// Changes of protected files that the check found, and the reaction to each.
     pub findings: Vec<Finding>,
-    /// Tracked secrets of the workspace that the process did not see as they are. Empty on the
+    /// Secrets of the workspace that the process did not see as they are. Empty on the
     /// reduced tier, where they stay readable.
-    pub tracked_secrets: Vec<TrackedSecret>,
+    pub covered_secrets: Vec<CoveredSecret>,
 }
 
 /// Reason for the end of a process.

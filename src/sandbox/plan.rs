@@ -78,8 +78,9 @@ pub(crate) struct Plan {
     /// `places.toml`, which the command must not read. On the reduced tier, those below `writable`
     /// stay readable.
     pub(crate) hidden: Vec<PathBuf>,
-    /// Files that commands see in place of tracked secret files, read-only. Their targets are not in
-    /// `hidden`, except for a folder that contains some. Empty on the reduced tier.
+    /// Files that commands see in place of secret files and of git's patterns of ignored files,
+    /// read-only. Their targets are not in `hidden`, except for a folder that contains some. Empty
+    /// on the reduced tier.
     pub(crate) replaced: Vec<Replacement>,
     /// Temporary folder of the session, mounted over a masked folder. `None`: it is a writable root
     /// at its own path.

@@ -12,6 +12,7 @@ mod exemptions;
 mod finding;
 mod finding_lines;
 mod folder_watch;
+mod git_excludes;
 mod git_files;
 mod git_folder;
 mod gitconfig;
@@ -56,7 +57,7 @@ use crate::plan::Replacement;
 use baseline::Baseline;
 pub(crate) use committed::{Committed, CommittedFile, Undecided};
 use committed::{CommittedViews, HiddenPaths};
-pub use committed::{TrackedSecret, TrackedView, tracked_lines};
+pub use committed::{CoveredSecret, SecretView, covered_lines};
 use exemptions::Lifted;
 pub use finding::{Finding, ProtectAction, ProtectedChange, Whose};
 pub use finding_lines::finding_lines;
@@ -174,11 +175,11 @@ pub struct Survey {
     pub pinned: Vec<PathBuf>,
     /// Existing secrets and posse's own folders, which the command must not read.
     pub hidden: Vec<PathBuf>,
-    /// Files that the command sees in place of tracked secrets among `hidden`, if they can be
-    /// mounted.
+    /// Files that the command sees in place of secrets among `hidden`, and of git's patterns, if
+    /// they can be mounted.
     pub(crate) replaced: Vec<Replacement>,
-    /// Tracked secrets that the command does not see as they are.
-    pub(crate) tracked: Vec<TrackedSecret>,
+    /// Secrets of the workspace that the command does not see as they are.
+    pub(crate) covered: Vec<CoveredSecret>,
     /// Paths of `hidden` about which git has to be asked.
     pub(crate) undecided: Vec<Undecided>,
     /// True if the scan was complete.
@@ -350,9 +351,17 @@ impl Protection {
         own.extend(lifted);
         own.remove_exempt(&mut read_only, &mut pinned);
         let sorted = self.hidden(&mut inner, &secrets, complete);
-        let HiddenPaths { hidden, replaced, tracked, undecided } = sorted;
-        // The cover of a secret also protects it.
-        read_only.retain(|path| !hidden.contains(path));
+        let HiddenPaths { hidden, mut replaced, covered, undecided } = sorted;
+        // An approved change of patterns needs the file itself.
+        let is_exempt = |file: &Replacement| {
+            file.target.ends_with(git_excludes::EXCLUDE) && own.covers(&file.target)
+        };
+        replaced.retain(|file| !is_exempt(file));
+        // The cover of a path also protects it.
+        let is_covered = |path: &PathBuf| {
+            hidden.contains(path) || replaced.iter().any(|file| file.target == *path)
+        };
+        read_only.retain(|path| !is_covered(path));
         drop(log);
         drop(inner);
         self.note_time(begin);
@@ -362,7 +371,7 @@ impl Protection {
             pinned,
             hidden,
             replaced,
-            tracked,
+            covered,
             undecided,
             complete,
             exhausted,

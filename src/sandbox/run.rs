@@ -175,7 +175,7 @@ impl Sandbox {
         if let Some(trial) = trial {
             trial.mark_begin().await.map_err(start_error)?;
         }
-        let tracked_secrets = guard.as_mut().map(Guard::take_tracked).unwrap_or_default();
+        let covered_secrets = guard.as_mut().map(Guard::take_covered).unwrap_or_default();
         let shape = HelperShape::of(&plan);
         // With mounts, most of the slow preparation needs the mounts of this command.
         let expected = matches!(shape, HelperShape::Reduced { .. }).then(|| plan.clone());
@@ -193,7 +193,7 @@ impl Sandbox {
         match &mut ended {
             Ok(outcome) => {
                 outcome.findings = findings;
-                outcome.tracked_secrets = tracked_secrets;
+                outcome.covered_secrets = covered_secrets;
             }
             Err(_) => late.unwrap_or_default().report(findings),
         }
@@ -711,7 +711,7 @@ impl RunningCommand {
             quiet: end.saturating_duration_since(self.last_output),
             stragglers,
             findings: Vec::new(),
-            tracked_secrets: Vec::new(),
+            covered_secrets: Vec::new(),
         })
     }
 }

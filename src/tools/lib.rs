@@ -52,7 +52,7 @@ use posse_actors::ports::{
 use posse_base::threads;
 use posse_egress::Egress;
 use posse_images::ImageLimits;
-use posse_sandbox::{Sandbox, ToolWrites, TrackedSecret};
+use posse_sandbox::{CoveredSecret, Sandbox, ToolWrites};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -98,9 +98,9 @@ pub struct ToolEnvironment {
     pub jobs: Arc<Jobs>,
     /// True if the user knows already that a command failed without network.
     pub told_offline: Arc<AtomicBool>,
-    /// Tracked secrets of which each agent knows, by the key of `CallContext::reader`, that its commands do
+    /// Secrets of which each agent knows, by the key of `CallContext::reader`, that its commands do
     /// not see them as they are.
-    pub told_secrets: Arc<Mutex<BTreeSet<(String, TrackedSecret)>>>,
+    pub told_secrets: Arc<Mutex<BTreeSet<(String, CoveredSecret)>>>,
     /// Time limits of commands.
     pub timeouts: CommandTimeouts,
     /// Lookup of earlier outputs and messages of the session, for `read_file output:…`.

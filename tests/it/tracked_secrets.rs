@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use posse::sandbox::{
-    Backend, Directory, ProbeRequest, Sandbox, Spawn, Surroundings, TrackedView, tracked_lines,
+    Backend, Directory, ProbeRequest, Sandbox, SecretView, Spawn, Surroundings, covered_lines,
 };
 use posse_actors::ports::{Confinement, NetworkAccess};
 
@@ -91,8 +91,9 @@ impl TrackedFixture {
         fs::read_to_string(self.ws().join(path)).unwrap()
     }
 
-    /// Runs a script; returns what it prints, and the views of tracked secrets below the workspace.
-    async fn run(&self, script: &str) -> (String, Vec<(String, TrackedView)>) {
+    /// Runs a script; returns what it prints, and the views of secrets below the workspace that git
+    /// tracks or that have registry settings.
+    async fn run(&self, script: &str) -> (String, Vec<(String, SecretView)>) {
         let prelude = "g() { git -c user.name=me -c user.email=me@example.org \"$@\"; }\n";
         let (program, arguments) = self.sandbox.shell_command(&format!("{prelude}{script}"));
         let session = self.folder.path().canonicalize().unwrap().join("state/sessions/this");
@@ -123,14 +124,15 @@ impl TrackedFixture {
         assert_eq!(outcome.findings, [], "{script}");
         let text = [&outcome.output.head[..], &outcome.output.tail].concat();
         let ws = self.ws();
-        let views = outcome.tracked_secrets.iter().map(|secret| {
+        let covered = outcome.covered_secrets.iter();
+        let views = covered.filter(|secret| secret.view != SecretView::Untracked).map(|secret| {
             (secret.path.strip_prefix(&ws).unwrap().display().to_string(), secret.view)
         });
         (String::from_utf8(text).unwrap(), views.collect())
     }
 
     /// Runs a script that must print exactly `expected`.
-    async fn prints(&self, script: &str, expected: &str) -> Vec<(String, TrackedView)> {
+    async fn prints(&self, script: &str, expected: &str) -> Vec<(String, SecretView)> {
         let (text, views) = self.run(script).await;
         assert_eq!(text, expected, "{script}");
         views
@@ -180,7 +182,7 @@ async fn changed_file_is_seen_as_committed() {
             (echo x > .env.development) 2> /dev/null || echo read-only";
         let views = repo.prints(script, &format!("{PUBLIC}{PUBLIC}read-only\n")).await;
         let expected = [".env.development", "run.key"]
-            .map(|path| (path.to_owned(), TrackedView::CommittedFile));
+            .map(|path| (path.to_owned(), SecretView::CommittedFile));
         assert_eq!(views, expected, "{backend:?}");
         let script = "echo 2 > f; g add -A; g stash -q; g stash pop -q; g commit -qam two
             echo 3 > f; g commit -qam three; git status --porcelain; git show --stat --format=%s | cat";
@@ -221,10 +223,44 @@ async fn other_secrets_stay_hidden() {
               cat $file 2> /dev/null && echo visible; done; ls -A .aws; cat .aws/*; git status --porcelain .aws";
         let views = repo.prints(script, "config\nrun\n[default]\none\n").await;
         let [aws, large] = &views[..] else { panic!("{views:?}") };
-        assert_eq!(*aws, (".aws".to_owned(), TrackedView::CommittedFolder));
-        let TrackedView::Nothing(reason) = large.1 else { panic!("{large:?}") };
+        assert_eq!(*aws, (".aws".to_owned(), SecretView::CommittedFolder));
+        let SecretView::Nothing(reason) = large.1 else { panic!("{large:?}") };
         assert!(large.0 == "large.key" && reason.contains("larger"), "{large:?}");
         assert_eq!(repo.read(".aws/credentials"), SECRET);
+    }
+}
+
+/// An untracked secret makes no command of git fail, and is not deleted or committed.
+#[tokio::test]
+async fn untracked_secrets_are_absent_for_git() {
+    for backend in FULL {
+        let secrets =
+            ["dev.env", "certs/a [1].pem", ".aws/config", "new.key", "in/.env", "in/b.key"];
+        let changed = secrets.map(|path| (path, SECRET));
+        let repo = TrackedFixture::with(backend, &[("f", "1\n"), ("in/g", "1\n")], &changed);
+        let ws = repo.ws();
+        git(&ws.join("in"), &["init", "-q"]);
+        write(&ws, ".git/info/exclude", "# no line end at the end\n*.own");
+        for path in ["x.own", "other/dev.env.rs", "in/h"] {
+            write(&ws, path, "1\n");
+        }
+        let script = "g status --porcelain; echo 2 > f; g add -A || echo failed
+            git diff --cached --name-only; g commit -qam two; echo 3 > f; echo 1 > new
+            g stash -qu || echo failed; cat f; g stash pop -q; g status --porcelain
+            (cd in; g add -A || echo failed; g status --porcelain; g clean -fdx 2>/dev/null; ls .env)
+            blob=$(echo x | git hash-object -w --stdin)
+            git update-index --add --cacheinfo 100644,$blob,dev.env; g commit -qm three
+            git update-index --force-remove dev.env; g commit -qm four
+            g checkout -q HEAD~1 2>/dev/null";
+        let expected = "?? in/h\n?? other/\nf\nin/h\nother/dev.env.rs\n2\n M f\n?? new\n\
+                        A  g\nA  h\n.env\n";
+        repo.prints(script, expected).await;
+        for path in secrets {
+            assert_eq!(repo.read(path), SECRET);
+        }
+        // The user's git and checkpoints see them.
+        assert_eq!(repo.read(".git/info/exclude"), "# no line end at the end\n*.own");
+        assert!(git(&ws, &["status", "--porcelain"]).contains("?? new.key\n"));
     }
 }
 
@@ -312,7 +348,35 @@ fn the_model_and_the_user_are_told_once() {
     let left = fs::read_dir(machine.session_dir()).unwrap();
     let left = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     assert!(left.into_iter().all(|name| !name.starts_with("committed")));
-    assert_eq!(tracked_lines(&[]), Vec::<String>::new());
+    assert_eq!(covered_lines(&[]), Vec::<String>::new());
+}
+
+#[test]
+fn untracked_secrets_are_named_once() {
+    let command = "git add -A; git status --porcelain";
+    let server = ModelServer::start(vec![runs(command), runs(command), says("done")]);
+    let machine = Machine::with(&server);
+    git(&machine.path("work"), &["init", "-q"]);
+    for path in [".env", "keys/test.pem", "f"] {
+        machine.write(path, SECRET);
+    }
+    let (ended, events) = machine.stream(&["--yes", "go"]);
+    ended.assert_code(0);
+    let results = server.tool_results();
+    for result in &results {
+        assert!(result.starts_with("A  f\n(exit 0"), "{result}");
+    }
+    assert_eq!(results[0].matches("SBX011").count(), 1, "{results:?}");
+    for part in ["/.env, ", "/keys/test.pem; ", "sandbox.readSecrets"] {
+        assert!(results[0].contains(part), "{results:?}");
+    }
+    assert!(!results[1].contains("SBX011"), "{results:?}");
+    let warnings = events.iter().filter(|event| {
+        let message = event["message"].as_str().unwrap_or_default();
+        event["type"] == "warning" && message.contains("SBX011")
+    });
+    assert_eq!(warnings.count(), 1);
+    machine.verify();
 }
 
 /// A tracked `.npmrc` that names a registry is readable, so packages can be installed, also by the
@@ -352,9 +416,9 @@ async fn registry_of_a_hidden_npmrc_is_used_without_its_credentials() {
         let (text, views) = repo.run(script).await;
         let expected = "http://127.0.0.1:9/all/\nhttp://127.0.0.1:9/ours/\n\
                         @ours:registry=http://127.0.0.1:9/ours/\nregistry=http://127.0.0.1:9/all/\n\
-                        ?? .npmrc\n!! .env\n";
+                        !! .env\n!! .npmrc\n";
         assert_eq!(text, expected, "{backend:?}");
-        assert_eq!(views, [(".npmrc".to_owned(), TrackedView::WithoutCredentials)]);
+        assert_eq!(views, [(".npmrc".to_owned(), SecretView::WithoutCredentials)]);
         assert_eq!(repo.read(".npmrc"), npmrc);
         assert!(fs::read_to_string(home).unwrap().contains("s3cret"));
     }

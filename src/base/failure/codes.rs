@@ -236,7 +236,7 @@ pub const RESULT_CODES: &[[&str; 3]] = &[
     ["JOB001", "The maximum number of background jobs is running.", "raise `tools.bash.jobs`, or stop a job"],
     ["JOB002", "There is no such background job.", "the model uses a listed id"],
     ["SBX010", "A command touched a protected file; the text says whether it was restored, moved or left.", "review the named file; see `posse help protected-files`"],
-    ["SBX011", "A tracked file with the name of a secret is hidden from commands or shown as committed.", "see `posse help protected-files`"],
+    ["SBX011", "A file with the name of a secret is hidden from commands, or shown to them as committed.", "see `posse help permissions`; list it in `sandbox.readSecrets` to show it"],
     ["SH001", "A command is empty.", "the model gives a command"],
     ["SH002", "A command is too long.", "the model writes a script"],
     ["SH003", "A command contains a NUL character.", "the model leaves it out"],

@@ -10,7 +10,7 @@
 //! it changes: otherwise a command could test guesses of its content by committing them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -26,6 +26,7 @@ use posse_base::secrets;
 use tempfile::TempDir;
 
 use crate::plan::Replacement;
+use crate::protect::git_excludes::GitExcludes;
 use crate::protect::place::{self, Identity, PlaceKind, Root, SETTLED, Stat, is_timestamp_final};
 use crate::protect::references::{self, GitRepository};
 use crate::protect::registry_settings;
@@ -78,19 +79,18 @@ pub(crate) enum Committed {
     Unknown,
 }
 
-/// Secret file or folder that commands do not see as it is: git tracks it, or it has registry
-/// settings.
+/// Secret file or folder of the workspace that commands do not see as it is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct TrackedSecret {
+pub struct CoveredSecret {
     /// Absolute path of the file or folder.
     pub path: PathBuf,
     /// View of commands in its place.
-    pub view: TrackedView,
+    pub view: SecretView,
 }
 
 /// View that commands have of such a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum TrackedView {
+pub enum SecretView {
     /// The bytes of the commit that is checked out, because the file differs from it, or has a
     /// second hard link.
     CommittedFile,
@@ -100,31 +100,39 @@ pub enum TrackedView {
     WithoutCredentials,
     /// An unreadable file or folder, because the committed content cannot be shown for this reason.
     Nothing(&'static str),
+    /// An empty file or folder that cannot be read, which git treats as ignored. git does not track
+    /// the path.
+    Untracked,
 }
 
-impl fmt::Display for TrackedSecret {
+impl fmt::Display for CoveredSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = printable(&self.path.display().to_string());
         match self.view {
-            TrackedView::CommittedFile => write!(
+            SecretView::CommittedFile => write!(
                 f,
                 "SBX011 {path} has the name of a secret and is not as in the commit that is checked \
                  out: commands see the committed version, read-only, and git reports no change of it"
             ),
-            TrackedView::CommittedFolder => write!(
+            SecretView::CommittedFolder => write!(
                 f,
                 "SBX011 {path} has the name of a secret folder: commands see only the files of the \
                  commit that is checked out, read-only, and git reports no change of them"
             ),
-            TrackedView::WithoutCredentials => write!(
+            SecretView::WithoutCredentials => write!(
                 f,
                 "SBX011 {path} may contain credentials: commands see its registry settings without \
                  them, read-only"
             ),
-            TrackedView::Nothing(reason) => write!(
+            SecretView::Nothing(reason) => write!(
                 f,
                 "SBX011 {path} has the name of a secret and is hidden from commands, so git may \
                  report it as changed: {reason}"
+            ),
+            SecretView::Untracked => write!(
+                f,
+                "SBX011 {path} may hold secrets, so it is hidden from commands, and git treats it as \
+                 ignored; the user can show it with `sandbox.readSecrets`"
             ),
         }
     }
@@ -133,13 +141,35 @@ impl fmt::Display for TrackedSecret {
 /// Maximum number of tracked secrets that are reported one by one. The others are counted.
 const REPORTED_MAX: usize = 12;
 
-/// Formats tracked secrets that commands do not see as they are: a line each, with a bound.
-pub fn tracked_lines(secrets: &[TrackedSecret]) -> Vec<String> {
-    let (named, rest) = secrets.split_at(secrets.len().min(REPORTED_MAX));
+/// Maximum number of untracked secrets that are named in their line. The others are counted.
+const NAMED_MAX: usize = 5;
+
+/// Formats secrets that commands do not see as they are, with a bound: a line for each tracked one,
+/// and one line for all others.
+pub fn covered_lines(secrets: &[CoveredSecret]) -> Vec<String> {
+    let is_untracked = |secret: &&CoveredSecret| secret.view == SecretView::Untracked;
+    let (untracked, tracked): (Vec<_>, Vec<_>) = secrets.iter().partition(is_untracked);
+    let (named, rest) = tracked.split_at(tracked.len().min(REPORTED_MAX));
     let mut lines: Vec<String> = named.iter().map(ToString::to_string).collect();
     if !rest.is_empty() {
         let more = count(rest.len(), "more tracked file is", "more tracked files are");
         lines.push(format!("SBX011 {more} hidden from commands in this way"));
+    }
+    match &untracked[..] {
+        [] => {}
+        [one] => lines.push(one.to_string()),
+        several => {
+            let (listed, others) = several.split_at(several.len().min(NAMED_MAX));
+            let paths = listed.iter().map(|secret| printable(&secret.path.display().to_string()));
+            let mut paths = paths.collect::<Vec<_>>().join(", ");
+            if !others.is_empty() {
+                let _ = write!(paths, " and {} more", others.len());
+            }
+            lines.push(format!(
+                "SBX011 these files may hold secrets, so they are hidden from commands, and git \
+                 treats them as ignored: {paths}; the user can show them with `sandbox.readSecrets`"
+            ));
+        }
     }
     lines
 }
@@ -205,7 +235,7 @@ pub(super) struct HiddenPaths {
     /// Paths that are covered, also those with a replacement.
     pub(super) hidden: Vec<PathBuf>,
     pub(super) replaced: Vec<Replacement>,
-    pub(super) tracked: Vec<TrackedSecret>,
+    pub(super) covered: Vec<CoveredSecret>,
     pub(super) undecided: Vec<Undecided>,
 }
 
@@ -245,6 +275,7 @@ impl CommittedViews {
     ) -> HiddenPaths {
         let mut sorted = HiddenPaths::default();
         let mut trees = WorkTrees::default();
+        let mut excludes = GitExcludes::default();
         let mut decisions = std::mem::take(&mut self.decisions);
         let mut last_folder: Option<PathBuf> = None;
         self.registry_copies.clear();
@@ -281,7 +312,27 @@ impl CommittedViews {
             if !is_inside && sorted.replaced.len() == replaced {
                 self.replace_registry_file(roots, &path, &mut sorted);
             }
+            if !is_inside && let Some((_, below)) = root_around(roots, &path) {
+                // git of an outer repository may enter an inner one without a commit.
+                let mut from = path.clone();
+                while let Some((tree, common)) = trees.repository_around(&from) {
+                    excludes.add(&path, &tree, &common);
+                    from = tree;
+                }
+                let is_named = secrets::is_secret(&below.to_string_lossy());
+                let is_told = sorted.covered.last().is_some_and(|told| told.path == path);
+                if is_named && !is_told {
+                    let view = SecretView::Untracked;
+                    sorted.covered.push(CoveredSecret { path: path.clone(), view });
+                }
+            }
             sorted.hidden.push(path);
+        }
+        for file in excludes.files(roots, &sorted.hidden) {
+            match self.replacements.of(&[file]) {
+                Ok(replaced) => sorted.replaced.extend(replaced),
+                Err(error) => tracing::debug!(%error, "git sees hidden files"),
+            }
         }
         sorted
     }
@@ -304,8 +355,8 @@ impl CommittedViews {
         self.registry_copies.insert(path.to_owned());
         // The file of the user is the same in all projects.
         if is_of_workspace {
-            let view = TrackedView::WithoutCredentials;
-            sorted.tracked.push(TrackedSecret { path: path.to_owned(), view });
+            let view = SecretView::WithoutCredentials;
+            sorted.covered.push(CoveredSecret { path: path.to_owned(), view });
         }
     }
 
@@ -365,13 +416,13 @@ impl HiddenPaths {
         let view = match view {
             View::AsItIs => return true,
             View::Nothing(None) => return false,
-            View::Nothing(Some(reason)) => TrackedView::Nothing(reason),
+            View::Nothing(Some(reason)) => SecretView::Nothing(reason),
             View::Replaced(files) => {
                 self.replaced.extend(files.iter().cloned());
-                if is_folder { TrackedView::CommittedFolder } else { TrackedView::CommittedFile }
+                if is_folder { SecretView::CommittedFolder } else { SecretView::CommittedFile }
             }
         };
-        self.tracked.push(TrackedSecret { path: path.to_owned(), view });
+        self.covered.push(CoveredSecret { path: path.to_owned(), view });
         false
     }
 }
@@ -380,12 +431,27 @@ impl HiddenPaths {
 #[derive(Debug, Default)]
 struct WorkTrees {
     of_folders: BTreeMap<PathBuf, Option<PathBuf>>,
-    heads: BTreeMap<PathBuf, HeadState>,
+    /// State of the `HEAD` of each work tree, and the common folder of its repository.
+    repositories: BTreeMap<PathBuf, (HeadState, PathBuf)>,
 }
 
 impl WorkTrees {
     /// Returns the root of the innermost work tree around `path`, and the state of its `HEAD`.
     fn around(&mut self, path: &Path) -> Option<(PathBuf, HeadState)> {
+        let tree = self.tree_around(path)?;
+        let (head, _) = self.repositories.get(&tree)?.clone();
+        Some((tree, head))
+    }
+
+    /// Returns the root of the innermost work tree around `path`, and the common folder of its
+    /// repository.
+    fn repository_around(&mut self, path: &Path) -> Option<(PathBuf, PathBuf)> {
+        let tree = self.tree_around(path)?;
+        let (_, common) = self.repositories.get(&tree)?.clone();
+        Some((tree, common))
+    }
+
+    fn tree_around(&mut self, path: &Path) -> Option<PathBuf> {
         let folder = path.parent()?;
         if !self.of_folders.contains_key(folder) {
             let found = folder.ancestors().find_map(|folder| {
@@ -394,14 +460,12 @@ impl WorkTrees {
             });
             let tree = found.map(|(tree, repository)| {
                 let head = HeadState::of(&repository);
-                self.heads.insert(tree.to_owned(), head);
+                self.repositories.insert(tree.to_owned(), (head, repository.common));
                 tree.to_owned()
             });
             self.of_folders.insert(folder.to_owned(), tree);
         }
-        let tree = self.of_folders.get(folder)?.clone()?;
-        let head = self.heads.get(&tree)?.clone();
-        Some((tree, head))
+        self.of_folders.get(folder)?.clone()
     }
 }
 
@@ -417,9 +481,11 @@ struct Replacements {
 impl Replacements {
     /// Stores `files`, unless they are stored already.
     fn of(&mut self, files: &[CommittedFile]) -> io::Result<Vec<Replacement>> {
-        let folder = if let Some(folder) = &self.folder {
+        let folder = if let Some(folder) = self.folder.as_ref().filter(|made| made.path().is_dir())
+        {
             folder.path().to_owned()
         } else {
+            self.names.clear();
             DirBuilder::new().recursive(true).mode(0o700).create(&self.session_dir)?;
             let made =
                 tempfile::Builder::new().prefix("committed-").tempdir_in(&self.session_dir)?;
@@ -478,7 +544,10 @@ impl Protection {
 }
 
 /// Returns the root around `path`, and the path below it. `None` for a root itself.
-fn root_around<'a>(roots: &'a [Watched], path: &'a Path) -> Option<(&'a Root, &'a Path)> {
+pub(super) fn root_around<'a>(
+    roots: &'a [Watched],
+    path: &'a Path,
+) -> Option<(&'a Root, &'a Path)> {
     let mut roots = roots.iter().map(|watched| &watched.root);
     let found = roots.find_map(|root| Some((root, path.strip_prefix(&root.path).ok()?)));
     found.filter(|(_, below)| !below.as_os_str().is_empty())

@@ -10,7 +10,8 @@ use posse_base::count;
 use posse_base::failure::printable;
 use posse_egress::Destination;
 use posse_sandbox::{
-    Exemptions, ProcessOutcome, RunError, Sandbox, Spawn, Update, finding_lines, tracked_lines,
+    CoveredSecret, Exemptions, ProcessOutcome, RunError, Sandbox, SecretView, Spawn, Update,
+    covered_lines, finding_lines,
 };
 use tokio::sync::oneshot;
 
@@ -150,7 +151,10 @@ pub(super) fn end(job: &Job, ran: Result<ProcessOutcome, RunError>, refused: Vec
 
 fn notes(outcome: &ProcessOutcome) -> Vec<String> {
     let mut notes = finding_lines(&outcome.findings);
-    notes.extend(tracked_lines(&outcome.tracked_secrets));
+    // A command that the agent waits for names the untracked ones once.
+    let is_tracked = |secret: &&CoveredSecret| secret.view != SecretView::Untracked;
+    let tracked = outcome.covered_secrets.iter().filter(is_tracked).cloned();
+    notes.extend(covered_lines(&tracked.collect::<Vec<_>>()));
     if outcome.stragglers > 0 {
         let left = count(outcome.stragglers, "process was", "processes were");
         notes.push(format!("{left} left behind and killed"));

@@ -144,7 +144,7 @@ pub(super) async fn notes(
         "a trial cannot rename a folder that existed before (EXDEV); the command itself can"
             .to_owned()
     });
-    let untold = report::untold_secrets(env, &context.call, &outcome.tracked_secrets);
+    let untold = report::untold_secrets(env, &context.call, &outcome.covered_secrets);
     for message in untold.clone() {
         context.facts.send(Event::Warning { message }).await.ok();
     }

@@ -158,7 +158,7 @@ async fn result(
         let message = format!("a command failed: {missed}");
         context.facts.send(Event::Warning { message }).await.ok();
     }
-    let untold = report::untold_secrets(env, &context.call, &outcome.tracked_secrets);
+    let untold = report::untold_secrets(env, &context.call, &outcome.covered_secrets);
     for message in untold.clone() {
         context.facts.send(Event::Warning { message }).await.ok();
     }

@@ -71,7 +71,7 @@ mod tests {
             quiet: Duration::ZERO,
             stragglers: 0,
             findings: Vec::new(),
-            tracked_secrets: Vec::new(),
+            covered_secrets: Vec::new(),
         }
     }
 

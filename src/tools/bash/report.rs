@@ -9,14 +9,14 @@ use posse_actors::event::Event;
 use posse_actors::ports::{CallContext, PostCallMessage, PostCallSink, RunContext, ToolOutput};
 use posse_base::count;
 use posse_sandbox::{
-    Captured, Exit, LateFindings, ProcessOutcome, TrackedSecret, finding_lines, tracked_lines,
+    Captured, CoveredSecret, Exit, LateFindings, ProcessOutcome, covered_lines, finding_lines,
 };
 
 use serde_json::json;
 
 use crate::{ToolEnvironment, output, spill};
 
-/// Maximum number of reports about tracked secrets that are remembered. There are no further ones.
+/// Maximum number of reports about secrets that are remembered. There are no further ones.
 const TOLD_MAX: usize = 10_000;
 
 /// Minimum time without output at the end of a command that timed out for the note that it may have
@@ -91,21 +91,21 @@ pub(super) fn output(
     }
 }
 
-/// Returns lines about the tracked `secrets` of which the caller has not been told yet.
+/// Returns lines about the `secrets` of which the caller has not been told yet.
 pub(super) fn untold_secrets(
     env: &ToolEnvironment,
     call: &CallContext,
-    secrets: &[TrackedSecret],
+    secrets: &[CoveredSecret],
 ) -> Vec<String> {
     if secrets.is_empty() {
         return Vec::new();
     }
     let mut told = env.told_secrets.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut is_new = |secret: &&TrackedSecret| {
+    let mut is_new = |secret: &&CoveredSecret| {
         told.len() < TOLD_MAX && told.insert((call.reader().to_owned(), (*secret).clone()))
     };
-    let untold: Vec<TrackedSecret> = secrets.iter().filter(&mut is_new).cloned().collect();
-    tracked_lines(&untold)
+    let untold: Vec<CoveredSecret> = secrets.iter().filter(&mut is_new).cloned().collect();
+    covered_lines(&untold)
 }
 
 /// Creates a receiver of findings after the end of a call, which records them as warnings.

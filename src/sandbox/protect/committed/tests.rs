@@ -52,7 +52,7 @@ impl Workspace {
         let mut paths = HiddenPaths {
             hidden: std::mem::take(&mut survey.hidden),
             replaced: std::mem::take(&mut survey.replaced),
-            tracked: std::mem::take(&mut survey.tracked),
+            covered: std::mem::take(&mut survey.covered),
             undecided: std::mem::take(&mut survey.undecided),
         };
         self.protection.take_back(survey);
@@ -91,9 +91,9 @@ impl Workspace {
         self.protection.secret_files.contains(&metadata)
     }
 
-    fn views(&self, survey: &HiddenPaths) -> Vec<(String, TrackedView)> {
+    fn views(&self, survey: &HiddenPaths) -> Vec<(String, SecretView)> {
         let name = |path: &Path| path.strip_prefix(&self.root).unwrap().display().to_string();
-        survey.tracked.iter().map(|secret| (name(&secret.path), secret.view)).collect()
+        survey.covered.iter().map(|secret| (name(&secret.path), secret.view)).collect()
     }
 }
 
@@ -127,12 +127,14 @@ fn file_is_shown_only_with_the_bytes_of_the_commit() {
     assert_eq!(fs::metadata(&replaced.source).unwrap().mode() & 0o777, 0o444);
     let views = ws.views(&survey);
     let expected = [
-        (".env.test".to_owned(), TrackedView::CommittedFile),
-        ("large.key".to_owned(), TrackedView::Nothing("it is large")),
+        (".env".to_owned(), SecretView::Untracked),
+        (".env.test".to_owned(), SecretView::CommittedFile),
+        ("large.key".to_owned(), SecretView::Nothing("it is large")),
     ];
     assert_eq!(views, expected);
-    let lines = tracked_lines(&survey.tracked);
+    let lines = covered_lines(&survey.covered);
     assert!(lines[0].contains(".env.test") && lines[1].ends_with("it is large"), "{lines:?}");
+    assert!(lines[2].contains("/.env may hold secrets"), "{lines:?}");
 }
 
 #[test]
@@ -203,7 +205,7 @@ fn secret_folder_contains_only_files_of_the_commit() {
     });
     let expected = [(".aws/config".to_owned(), 0o444), (".aws/bin/run".to_owned(), 0o555)];
     assert_eq!(modes.collect::<Vec<_>>(), expected);
-    assert_eq!(ws.views(&survey), [(".aws".to_owned(), TrackedView::CommittedFolder)]);
+    assert_eq!(ws.views(&survey), [(".aws".to_owned(), SecretView::CommittedFolder)]);
 }
 
 #[test]
@@ -214,8 +216,8 @@ fn without_a_repository_or_an_answer_files_stay_hidden() {
     ws.protection.decide(unknown);
     let survey = ws.survey();
     assert_eq!(
-        (hidden(&survey), survey.undecided.len(), survey.tracked.len()),
-        (vec![".env"], 0, 0)
+        (hidden(&survey), survey.undecided.len(), survey.covered.len()),
+        (vec![".env"], 0, 1)
     );
     fs::remove_dir_all(ws.root.join(".git")).unwrap();
     let survey = ws.survey();
@@ -246,17 +248,24 @@ fn references_lead_to_files_below_the_repository_only() {
 
 #[test]
 fn number_of_reported_files_is_bounded() {
-    let secret = |number| TrackedSecret {
+    let secret = |number| CoveredSecret {
         path: format!("/w/{number}.pem\u{1b}").into(),
-        view: TrackedView::CommittedFile,
+        view: SecretView::CommittedFile,
     };
     let secrets: Vec<_> = (0..REPORTED_MAX + 3).map(secret).collect();
-    let lines = tracked_lines(&secrets);
+    let lines = covered_lines(&secrets);
     assert_eq!(lines.len(), REPORTED_MAX + 1);
     assert_eq!(
         lines[REPORTED_MAX],
         "SBX011 3 more tracked files are hidden from commands in this way"
     );
-    assert!(!lines.concat().contains('\u{1b}'));
-    assert_eq!(tracked_lines(&secrets[..0]), Vec::<String>::new());
+    let untracked = |secret: &CoveredSecret| {
+        let view = SecretView::Untracked;
+        CoveredSecret { view, ..secret.clone() }
+    };
+    let untracked = covered_lines(&secrets.iter().map(untracked).collect::<Vec<_>>());
+    assert!(untracked.len() == 1 && untracked[0].contains("/w/4.pem"), "{untracked:?}");
+    assert!(untracked[0].contains(" and 10 more; ") && !untracked[0].contains("/w/5.pem"));
+    assert!(!lines.concat().contains('\u{1b}') && !untracked[0].contains('\u{1b}'));
+    assert_eq!(covered_lines(&secrets[..0]), Vec::<String>::new());
 }
