@@ -103,6 +103,7 @@ fn action(command: &str) -> Action {
             replaces: Vec::new(),
             deletions: CommandDeletions::default(),
             in_trial: false,
+            secrets: posse_actors::ports::CommandSecrets::default(),
         }],
         summary: String::new(),
         detail: String::new(),

@@ -61,6 +61,7 @@ impl Tool for Greet {
                     replaces: Vec::new(),
                     deletions: CommandDeletions::default(),
                     in_trial: false,
+                    secrets: posse_actors::ports::CommandSecrets::default(),
                 }],
                 summary: format!("greet {name}"),
                 detail: name.clone(),

@@ -52,6 +52,7 @@ impl Guards {
                 replaces: Vec::new(),
                 deletions: CommandDeletions::default(),
                 in_trial: false,
+                secrets: posse_actors::ports::CommandSecrets::default(),
             }],
             summary: String::new(),
             detail: command.to_owned(),

@@ -126,6 +126,7 @@ impl RulePolicy {
                 replaces: replaces.to_vec(),
                 deletions: CommandDeletions::default(),
                 in_trial: false,
+                secrets: posse_actors::ports::CommandSecrets::default(),
             }],
             summary: command.to_owned(),
             detail: command.to_owned(),

@@ -3,14 +3,15 @@
 
 use posse_actors::event::{Grant, SandboxTier, Scope};
 use posse_actors::ports::{
-    AnswerSource, Coverage, Operation, PathLink, PermissionQuestion, Situation, Verdict,
+    AnswerSource, CommandSecrets, Coverage, Operation, PathLink, PermissionQuestion, Situation,
+    Verdict,
 };
 use posse_actors::text::clipped;
 use posse_base::failure::printable;
 use posse_base::secrets::is_secret;
 
 use crate::rules::{Rule, RuleDecision};
-use crate::shell::allow::{Ground, PlainCommand};
+use crate::shell::allow::{Ground, MAY_HOLD_SECRETS, PlainCommand};
 use crate::shell::danger::CommandLocation;
 use crate::shell::links::is_named_by;
 use crate::shell::options::Reading;
@@ -60,8 +61,15 @@ pub(crate) struct Uncovered<'a> {
 
 impl RulePolicy {
     /// Parses and judges `command` in the folder `cwd`. `links` are the symbolic links in its
-    /// paths. In an isolated workspace, its paths must lie in the copy.
-    pub(crate) fn judged(&self, command: &str, cwd: &str, links: &[PathLink]) -> Judged {
+    /// paths, `shown` the files with the name of a secret that it sees. In an isolated workspace, its
+    /// paths must lie in the copy.
+    pub(crate) fn judged(
+        &self,
+        command: &str,
+        cwd: &str,
+        links: &[PathLink],
+        shown: &[String],
+    ) -> Judged {
         let place = CommandLocation {
             cwd: Some(cwd),
             home: self.settings.home.as_deref().unwrap_or(HOME_UNKNOWN),
@@ -71,7 +79,7 @@ impl RulePolicy {
             // The copy is below posse's own folders and contains none of them.
             Some(Relocated { copy, .. }) => (std::slice::from_ref(copy), &[]),
         };
-        judge(command, Ground { place, roots, closed, links })
+        judge(command, Ground { place, roots, closed, links, shown })
     }
 
     /// True if the sandbox is off because the user turned it off, by a flag or in the user's own
@@ -269,10 +277,43 @@ fn runs_project(case: &JudgedAction<'_>) -> bool {
     })
 }
 
+/// Programs of the option table that only print or compare the content of the files that they name.
+const CONTENT_READERS: Names = Names(
+    "\
+    awk base64 cat cmp column comm cut diff fold grep head hexdump jq nl od paste rev rg sed sort \
+    strings tac tail tr uniq wc xxd",
+);
+
+/// Returns a file whose content a part of the commands would read although the sandbox hides the
+/// file, so that no answer lets the part succeed. `None` if no part is known to.
+pub(crate) fn hidden_secret_that_is_read<'a>(case: &'a JudgedAction<'_>) -> Option<&'a str> {
+    let hidden = &case.named_secrets()?.hidden;
+    let parts = case.scripts.iter().flat_map(|script| &script.parts);
+    let reading = parts.filter(|part| {
+        let program = part.words.first().map_or("", |word| word.rsplit('/').next().unwrap_or(word));
+        let mut reasons = part.barred.iter().chain(&part.acts);
+        let is_secret = reasons.any(|why| why.ends_with(MAY_HOLD_SECRETS));
+        part.known && is_secret && CONTENT_READERS.has(program)
+    });
+    reading
+        .flat_map(|part| part.words.iter().skip(1))
+        .find_map(|word| hidden.iter().map(String::as_str).find(|path| is_named_by(path, word)))
+}
+
+/// True if `word`, or a part of it, names one of `paths`.
+pub(crate) fn names_one(word: &str, paths: &[String]) -> bool {
+    let mut parts = word.split(['=', ':', ',', '@']).chain([word]);
+    parts.any(|part| paths.iter().any(|path| is_named_by(path, part)))
+}
+
 /// Returns the first word of the script that names a secret, also after `=`, `:`, `,` or `@`, or by
 /// a glob of dot files. `None` if no word does, or if every part is understood: the option table
-/// has then checked the words that name files.
-pub(crate) fn secret_word(script: &Judged) -> Option<&str> {
+/// has then checked the words that name files. Of `named`, the files that the command sees do not
+/// count.
+pub(crate) fn secret_word<'a>(
+    script: &'a Judged,
+    named: Option<&CommandSecrets>,
+) -> Option<&'a str> {
     let understood =
         |part: &PlainCommand| part.known && part.acts.is_none() && part.barred.is_none();
     if script.outside.is_none() && script.parts.iter().all(understood) {
@@ -283,7 +324,13 @@ pub(crate) fn secret_word(script: &Judged) -> Option<&str> {
         script.findings.runs.iter().flat_map(|run| &run.words).chain(&script.findings.files);
     words.map(String::as_str).find(|word| {
         let mut parts = word.split(['=', ':', ',', '@']).chain([*word]);
-        let names = |part: &str| is_secret(part) || matches_hidden_secret(part);
+        let is_shown = |part: &str| {
+            named.is_some_and(|named| {
+                names_one(part, &named.shown) && !names_one(part, &named.hidden)
+            })
+        };
+        let names =
+            |part: &str| (is_secret(part) && !is_shown(part)) || matches_hidden_secret(part);
         parts.any(|part| !part.contains(char::is_whitespace) && names(part))
     })
 }
@@ -295,7 +342,9 @@ pub(crate) fn linked_secret<'a>(case: &'a JudgedAction<'_>) -> Option<(&'a str, 
         Operation::Execute { links, .. } => links.as_slice(),
         _ => &[],
     });
-    links.filter(|link| link.target.as_deref().is_some_and(is_secret)).find_map(|link| {
+    let shown = case.named_secrets().map_or(&[][..], |named| &named.shown);
+    let is_closed = |target: &str| is_secret(target) && !shown.iter().any(|path| path == target);
+    links.filter(|link| link.target.as_deref().is_some_and(is_closed)).find_map(|link| {
         let runs = case.scripts.iter().flat_map(|script| &script.findings.runs);
         let files = case.scripts.iter().flat_map(|script| &script.findings.files);
         let mut words = runs.flat_map(|run| &run.words).chain(files);

@@ -90,6 +90,7 @@ mod tests {
             replaces: Vec::new(),
             deletions: CommandDeletions::default(),
             in_trial: false,
+            secrets: posse_actors::ports::CommandSecrets::default(),
         };
         let write = Operation::Write { path, relative, root, repository: None };
         for (access, operation, yes_covers, asking, runs) in [

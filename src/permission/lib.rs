@@ -24,8 +24,8 @@ use std::path::Path;
 
 use posse_actors::event::{Grant, PermissionMode, SandboxTier, Scope};
 use posse_actors::ports::{
-    Access, Action, AnswerSource, CommandOutput, CommandPath, Confinement, Coverage, NetworkAccess,
-    Operation, PermissionQuestion, Policy, Situation, Verdict,
+    Access, Action, AnswerSource, CommandOutput, CommandPath, CommandSecrets, Confinement,
+    Coverage, NetworkAccess, Operation, PermissionQuestion, Policy, Situation, Verdict,
 };
 use posse_base::failure::{Failure, printable};
 use posse_base::secrets::is_secret;
@@ -87,6 +87,9 @@ pub fn check_rules(rules: &[Value], tools: &[&str]) -> Vec<(usize, Failure)> {
 /// Assumed home folder if the real one is unknown.
 const HOME_UNKNOWN: &str = "/home/user";
 const COMMANDS: &str = "commands are asked about";
+/// Advice to the model in place of the content of a secret file.
+const INSTEAD: &str = "work without its content, or ask the user for what is needed (they can list \
+                       the file in sandbox.readSecrets)";
 
 /// Settings of the policy.
 #[derive(Debug, Clone, Default)]
@@ -237,6 +240,14 @@ impl JudgedAction<'_> {
         self.situation.tool.access
     }
 
+    /// Existing files with the name of a secret that the commands name. `None` without a command.
+    fn named_secrets(&self) -> Option<&CommandSecrets> {
+        self.action.operations.iter().find_map(|operation| match operation {
+            Operation::Execute { secrets, .. } => Some(secrets),
+            Operation::Read { .. } | Operation::Write { .. } | Operation::Invoke { .. } => None,
+        })
+    }
+
     /// True if all operations are reads and the tool accesses files or the session. A write tool
     /// reads only to report why its change does not fit; without operations, its call does not
     /// count as reading. Always false for tools that run commands, use the network, or are unknown.
@@ -300,8 +311,8 @@ impl RulePolicy {
             .operations
             .iter()
             .filter_map(|operation| match operation {
-                Operation::Execute { command, cwd, links, .. } => {
-                    Some(self.judged(command, cwd, links))
+                Operation::Execute { command, cwd, links, secrets, .. } => {
+                    Some(self.judged(command, cwd, links, &secrets.shown))
                 }
                 Operation::Read { .. } | Operation::Write { .. } | Operation::Invoke { .. } => None,
             })
@@ -385,8 +396,7 @@ impl RulePolicy {
             let readable = reads && self.settings.readable_secrets.contains(path);
             if !readable && (is_secret(path) || is_secret(relative)) {
                 let why = if reads {
-                    "work without its content, or ask the user for what is needed (they can list the \
-                     file in sandbox.readSecrets)"
+                    INSTEAD
                 } else {
                     "no setting permits changing it with a tool; ask the user to change it"
                 };
@@ -396,6 +406,11 @@ impl RulePolicy {
             if !reads && self.settings.sandbox == SandboxMode::ReadOnly {
                 return Some(deny("sandbox.mode: read-only", "this run is read-only"));
             }
+        }
+        if let Some(path) = commands::hidden_secret_that_is_read(case) {
+            let why =
+                format!("{} holds secrets and is hidden from commands; {INSTEAD}", printable(path));
+            return Some(deny("global-deny: secrets", &why));
         }
         let rule = self.rules.iter().find(|rule| rule.denies(case))?;
         Some(deny(&format!("permissions: {}", rule.text), rule.denial_reason()))
@@ -468,8 +483,16 @@ impl RulePolicy {
             Operation::Read { .. } | Operation::Invoke { .. } => None,
         });
         reason.or_else(|| {
-            if let Some(word) = case.scripts.iter().find_map(secret_word) {
-                return Some(format!("the command names {}, which holds secrets", printable(word)));
+            let named = case.named_secrets();
+            if let Some(word) = case.scripts.iter().find_map(|script| secret_word(script, named)) {
+                let is_hidden = named.is_some_and(|named| commands::names_one(word, &named.hidden));
+                let hidden = if is_hidden {
+                    " and is hidden from commands (sandbox.readSecrets shows it)"
+                } else {
+                    ""
+                };
+                let word = printable(word);
+                return Some(format!("the command names {word}, which holds secrets{hidden}"));
             }
             if let Some((word, target)) = linked_secret(case) {
                 let (word, target) = (printable(word), printable(target));

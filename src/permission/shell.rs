@@ -120,7 +120,7 @@ pub(crate) fn quoted(words: &[String]) -> String {
 pub(crate) fn judge_example(text: &str) -> Judged {
     let roots = ["/".to_owned()];
     let place = danger::CommandLocation { cwd: Some("/home/user/project"), home: "/home/user" };
-    judge(text, allow::Ground { place, roots: &roots, closed: &[], links: &[] })
+    judge(text, allow::Ground { place, roots: &roots, closed: &[], links: &[], shown: &[] })
 }
 
 /// Judges `text` with the working directory, workspace and links of `ground`.

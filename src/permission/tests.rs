@@ -139,6 +139,7 @@ pub(super) fn action(call: &str) -> Action {
                 replaces: Vec::new(),
                 deletions: CommandDeletions::default(),
                 in_trial: false,
+                secrets: CommandSecrets::default(),
             }]
         }
         _ if rest.is_empty() => vec![],

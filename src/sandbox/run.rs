@@ -204,8 +204,13 @@ impl Sandbox {
     }
 
     /// Decides which tracked secrets a command in `directory` would see as they are, as if it
-    /// started now, for [`Sandbox::hides`]. `scratch`: temporary folder of the session.
-    pub async fn decide_tracked(&self, directory: PathBuf, scratch: &Path) -> Result<(), RunError> {
+    /// started now, for [`Sandbox::hides`]. Returns the paths that it would not see as they are,
+    /// each with its contents. `scratch`: temporary folder of the session.
+    pub async fn decide_tracked(
+        &self,
+        directory: PathBuf,
+        scratch: &Path,
+    ) -> Result<Vec<PathBuf>, RunError> {
         let projects = self.surroundings.projects.as_ref();
         let temporary = self.temporary.of(scratch, projects).map_err(start_error)?;
         let directory = opened(&Directory::Path(directory))?;
@@ -221,7 +226,9 @@ impl Sandbox {
         let place = CommandPlace { temporary: &temporary, space, directory: &directory, scratch };
         let guard = self.guard(&mut plan, place, Exemptions::default()).await?;
         guard.into_iter().for_each(Guard::take_back);
-        Ok(())
+        let mut hidden = plan.hidden;
+        hidden.extend(plan.replaced.into_iter().map(|file| file.target));
+        Ok(hidden)
     }
 
     /// Runs a program of posse that changes nothing, at the place of a command that is about to

@@ -10,6 +10,7 @@ pub mod links;
 mod network;
 mod registries;
 pub(crate) mod report;
+mod secrets;
 mod trial;
 
 use std::os::fd::OwnedFd;
@@ -152,19 +153,22 @@ impl Tool for Bash {
     }
 
     fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
-        let prepared = prepare(&self.env, &self.sandbox, arguments.clone());
-        let is_refused = |error: &ToolError| {
-            error.code == registries::CODE && self.sandbox.tier() == SandboxTier::Full
+        let prepared = prepare(&self.env, &self.sandbox, arguments.clone(), None);
+        let is_undecided = match &prepared {
+            Ok(prepared) => prepared.action.operations.iter().any(secrets::are_named),
+            Err(error) => error.code == registries::CODE,
         };
-        if !prepared.as_ref().is_err_and(is_refused) {
+        if !is_undecided || self.sandbox.tier() != SandboxTier::Full {
             return Box::pin(std::future::ready(prepared));
         }
         // It may be a tracked file, about which a command decides only when it starts.
         let (env, sandbox) = (Arc::clone(&self.env), Arc::clone(&self.sandbox));
         Box::pin(async move {
             let root = env.workspace.locate(".")?.absolute().to_owned();
-            let decided = sandbox.decide_tracked(root, &env.session_dir.join("tmp")).await;
-            decided.map_or(prepared, |()| prepare(&env, &sandbox, arguments))
+            match sandbox.decide_tracked(root, &env.session_dir.join("tmp")).await {
+                Ok(hidden) => prepare(&env, &sandbox, arguments, Some(&hidden)),
+                Err(_) => prepared,
+            }
         })
     }
 
@@ -307,10 +311,12 @@ fn exemptions_of(action: &Action) -> Exemptions {
     besides
 }
 
+/// `hidden`: paths that the command does not see as they are. `None`: not known yet.
 fn prepare(
     env: &ToolEnvironment,
     sandbox: &Sandbox,
     arguments: Value,
+    hidden: Option<&[PathBuf]>,
 ) -> Result<Prepared, ToolError> {
     let arguments: Arguments = parsed(arguments)?;
     check(&arguments.command)?;
@@ -331,17 +337,11 @@ fn prepare(
     let cwd = place.absolute().display().to_string();
     let programs = env.commands.programs(&command, &cwd);
     registries::check(env, sandbox, &programs, place.absolute())?;
-    let links = links::resolve(&env.commands.paths(&command, &cwd));
-    let outputs = outputs_inside(env, &command, &cwd);
-    let replaces = links::existing(outputs.clone());
-    let deletions = if background || dry_run {
-        // A job can delete long after the checkpoint before it.
-        CommandDeletions::default()
-    } else {
-        let replaced = links::are_known_files(&outputs, &replaces).then(|| replaces.clone());
-        let deletions = env.commands.deletions(&command, &cwd).unwrap_or_default();
-        CommandDeletions { replaced: replaced.unwrap_or_default(), ..deletions }
-    };
+    let paths = env.commands.paths(&command, &cwd);
+    let links = links::resolve(&paths);
+    let secrets = secrets::named(env, sandbox, &paths, hidden);
+    // A job can delete long after the checkpoint before it.
+    let (replaces, deletions) = losses(env, &command, &cwd, background || dry_run);
     let mut operations = vec![Operation::Execute {
         command: command.clone(),
         cwd: cwd.clone(),
@@ -349,6 +349,7 @@ fn prepare(
         replaces: replaces.clone(),
         deletions,
         in_trial: dry_run,
+        secrets: secrets.clone(),
     }];
     let mut hashed = unprotected.iter().map(Located::absolute).collect::<Vec<_>>();
     hashed.sort();
@@ -366,6 +367,7 @@ fn prepare(
         [link.path.as_bytes(), link.target.as_deref().unwrap_or_default().as_bytes()]
     }));
     parts.extend(replaces.iter().map(String::as_bytes));
+    parts.extend(secrets.shown.iter().map(String::as_bytes));
     parts.extend(hashed.iter().map(|path| path.as_os_str().as_encoded_bytes()));
     // A dry run has no network.
     let domains = if dry_run { Vec::new() } else { connections::named_domains(env, &programs) };
@@ -388,13 +390,29 @@ fn prepare(
     Ok(prepared(NAME, operations, words, digest, BashPayload::Command(payload)))
 }
 
-/// Paths of the workspace that the command may replace, as far as its words name them.
-fn outputs_inside(env: &ToolEnvironment, command: &str, cwd: &str) -> Vec<CommandOutput> {
+/// Existing files of the workspace that the command would replace, as far as its words name them, and
+/// the deletions and replacements that a checkpoint may take back: none for a command that runs
+/// later.
+fn losses(
+    env: &ToolEnvironment,
+    command: &str,
+    cwd: &str,
+    is_later: bool,
+) -> (Vec<String>, CommandDeletions) {
     let inside = |output: &CommandOutput| {
         let path = &output.path;
         path == "/" || env.workspace.roots().any(|root| Path::new(path).starts_with(root))
     };
-    env.commands.outputs(command, cwd).into_iter().filter(inside).collect()
+    let outputs: Vec<CommandOutput> =
+        env.commands.outputs(command, cwd).into_iter().filter(inside).collect();
+    let existing = links::existing(outputs.clone());
+    if is_later {
+        return (existing, CommandDeletions::default());
+    }
+    let deletions = env.commands.deletions(command, cwd).unwrap_or_default();
+    let are_known = links::are_known_files(&outputs, &existing);
+    let replaced = if are_known { existing.clone() } else { Vec::new() };
+    (existing, CommandDeletions { replaced, ..deletions })
 }
 
 fn check(command: &str) -> Result<(), ToolError> {

@@ -65,7 +65,7 @@ fn dry_run_allows_nothing_that_the_mode_plan_denies() {
         ("locked", "make", "the permission mode is locked"),
         ("auto", "curl http://127.0.0.1:1/", "a dry run is judged as in the mode plan: "),
         ("auto", "touch .envrc", "a dry run is judged as in the mode plan: "),
-        ("ask", "cat .env", "a dry run is judged as in the mode plan: "),
+        ("ask", "cat .env", "is hidden from commands; work without its content"),
     ] {
         let (machine, server) = machine_for(vec![tries(command), says("done")]);
         let (ended, events) = machine.stream(&["--permission-mode", mode, "try it"]);

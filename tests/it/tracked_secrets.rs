@@ -11,6 +11,8 @@ use posse::sandbox::{
 };
 use posse_actors::ports::{Confinement, NetworkAccess};
 
+use serde_json::{Value, json};
+
 use crate::model_server::{ModelServer, runs, says};
 use crate::posse::Machine;
 
@@ -377,6 +379,54 @@ fn untracked_secrets_are_named_once() {
     });
     assert_eq!(warnings.count(), 1);
     machine.verify();
+}
+
+/// Sets `sandbox.readSecrets` of the user.
+fn allow_reading(machine: &Machine, files: &[&str]) {
+    let file = machine.path("posse/config/config.json");
+    let mut config: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    config["sandbox"] = json!({"readSecrets": files});
+    machine.write_config(&config.to_string());
+}
+
+/// Files that commands see are named without a question; those that they do not see are denied if
+/// they would be printed, and asked about otherwise.
+#[test]
+fn commands_are_judged_by_the_files_that_they_see() {
+    let commands = [
+        ("cat .env.development", PUBLIC),
+        ("cat listed.pem && git diff .env.development", PUBLIC),
+        ("cat link", PUBLIC),
+        ("for f in .env.development; do cat $f; done", "no user can be asked"),
+        ("cat .env", "is hidden from commands; work without its content"),
+        ("head -1 .env.test", "is hidden from commands; work without its content"),
+        ("sh x .env", "and is hidden from commands (sandbox.readSecrets shows it)"),
+        ("echo .env >> .gitignore", "names .env, which holds secrets and is hidden"),
+    ];
+    let mut replies: Vec<_> = commands.iter().map(|(command, _)| runs(command)).collect();
+    replies.push(says("done"));
+    let server = ModelServer::start(replies);
+    let machine = Machine::with(&server);
+    let ws = machine.path("work");
+    let listed = ws.join("listed.pem").display().to_string();
+    allow_reading(&machine, &[&listed]);
+    git(&ws, &["init", "-q"]);
+    for path in [".env.development", ".env.test"] {
+        machine.write(path, PUBLIC);
+    }
+    git(&ws, &["add", "-A"]);
+    git(&ws, &["commit", "-qm", "first"]);
+    machine.write("listed.pem", PUBLIC);
+    std::os::unix::fs::symlink(".env.development", ws.join("link")).unwrap();
+    for path in [".env", ".env.test"] {
+        machine.write(path, SECRET);
+    }
+    machine.posse(&["run", "go"]).assert_code(4);
+    let results = server.tool_results();
+    for ((command, part), result) in commands.iter().zip(&results) {
+        assert!(result.contains(part), "{command}: {result}");
+    }
+    assert_eq!(results.len(), commands.len());
 }
 
 /// A tracked `.npmrc` that names a registry is readable, so packages can be installed, also by the

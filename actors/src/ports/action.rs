@@ -93,6 +93,10 @@ pub enum Operation {
         /// network.
         #[serde(default, skip_serializing_if = "is_false")]
         in_trial: bool,
+        /// Existing files of the workspace with the name of a secret that the command names, on the
+        /// full sandbox tier. Empty on other tiers.
+        #[serde(default, skip_serializing_if = "CommandSecrets::is_empty")]
+        secrets: CommandSecrets,
     },
     /// Starts a subagent and sends the task to that agent's provider.
     Invoke {
@@ -144,6 +148,24 @@ pub struct EarlierName {
     pub path: String,
     /// True if it was copied: then only symbolic links matter.
     pub is_copy: bool,
+}
+
+/// Files with the name of a secret that a command names, as absolute paths with symbolic links
+/// resolved.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommandSecrets {
+    /// Files that the sandbox shows to the command: the user lets commands read them, or they are as
+    /// in the commit that is checked out.
+    pub shown: Vec<String>,
+    /// Files that the sandbox hides from the command.
+    pub hidden: Vec<String>,
+}
+
+impl CommandSecrets {
+    /// True if the command names no such file.
+    pub fn is_empty(&self) -> bool {
+        self.shown.is_empty() && self.hidden.is_empty()
+    }
 }
 
 /// Files and folders that a command deletes, and files that it replaces.

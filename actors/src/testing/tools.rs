@@ -37,6 +37,7 @@ fn prepared(tool: &str, arguments: &Value) -> Prepared {
         replaces: Vec::new(),
         deletions: CommandDeletions::default(),
         in_trial: false,
+        secrets: crate::ports::CommandSecrets::default(),
     };
     let action = Action {
         tool: tool.to_owned(),

@@ -238,6 +238,7 @@ impl Tool for DeletingTool {
             replaces: Vec::new(),
             deletions: CommandDeletions::of(vec!["/w/a".to_owned()]),
             in_trial: false,
+            secrets: posse_actors::ports::CommandSecrets::default(),
         };
         let text = || "rm a".to_owned();
         let (summary, detail, digest) = (text(), text(), text());

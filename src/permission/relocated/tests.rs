@@ -48,6 +48,7 @@ fn runs(command: &str, cwd: &str) -> Action {
             replaces: Vec::new(),
             deletions: CommandDeletions::default(),
             in_trial: false,
+            secrets: posse_actors::ports::CommandSecrets::default(),
         }],
     )
 }

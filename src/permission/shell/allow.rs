@@ -85,6 +85,19 @@ pub(crate) struct Ground<'a> {
     pub(crate) closed: &'a [String],
     /// Links in the paths of the command.
     pub(crate) links: &'a [PathLink],
+    /// Files with the name of a secret that the command sees: absolute, resolved paths.
+    pub(crate) shown: &'a [String],
+}
+
+/// End of the reason about a path with the name of a secret.
+pub(crate) const MAY_HOLD_SECRETS: &str = "may hold secrets";
+
+impl Ground<'_> {
+    /// True if `path` names a file with the name of a secret that the command sees.
+    fn shows(&self, path: &str) -> bool {
+        let path = resolve(path, self.place.cwd);
+        path.is_some_and(|path| self.shown.contains(&path))
+    }
 }
 
 /// Returns the reason why no grant can cover the text as a whole: it does not parse, may be parsed
@@ -383,8 +396,8 @@ pub(crate) fn version(text: &str, ground: Ground<'_>) -> Result<(), String> {
     let (folder, last) = pattern.rsplit_once('/').unwrap_or(("", &pattern));
     let checked = if last.chars().all(|c| c == '*') { folder } else { &pattern };
     let mut names = text.split([':', '=', ',', '@', ')']).chain([text, &pattern, checked]);
-    if names.any(is_sensitive) {
-        return Err(format!("{text} may hold secrets"));
+    if names.any(|name| is_sensitive(name) && !ground.shows(name)) {
+        return Err(format!("{text} {MAY_HOLD_SECRETS}"));
     }
     if checked.contains(['*', '?', '[']) && selects_sensitive(checked) {
         return Err(format!("{text} may match a file with secrets"));
@@ -425,8 +438,9 @@ pub(crate) fn path_text(text: &str, access: PathAccess, ground: Ground<'_>) -> R
     }
     let resolved = resolve(&text, ground.place.cwd)
         .ok_or_else(|| format!("the path {said} is known only when it runs"))?;
-    if is_sensitive(&shown(&resolved)) || is_sensitive(&said) {
-        return Err(format!("{said} may hold secrets"));
+    let is_shown = ground.shown.contains(&resolved);
+    if !is_shown && (is_sensitive(&shown(&resolved)) || is_sensitive(&said)) {
+        return Err(format!("{said} {MAY_HOLD_SECRETS}"));
     }
     if is_glob(&resolved) && may_be_sensitive(&resolved, access != PathAccess::Content) {
         return Err(format!("{said} may match a file with secrets"));

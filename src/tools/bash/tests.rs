@@ -37,7 +37,8 @@ fn dry_run_names_the_exact_command() {
             links: Vec::new(),
             replaces: Vec::new(),
             deletions: CommandDeletions::default(),
-            in_trial: false
+            in_trial: false,
+            secrets: posse_actors::ports::CommandSecrets::default()
         }]
     );
 }

@@ -94,6 +94,7 @@ impl Tool for Noting {
             replaces: Vec::new(),
             deletions: CommandDeletions::default(),
             in_trial: false,
+            secrets: posse_actors::ports::CommandSecrets::default(),
         };
         let action = Action {
             tool: self.spec.name.clone(),
