@@ -119,8 +119,13 @@ fn searched(folder: &Path, pattern: &str, ignore_case: bool) -> search::SearchRe
         .line_terminator(Some(b'\n'))
         .build(pattern)
         .unwrap();
-    let query =
-        Query { matcher, glob: None, context: 0, readable_secrets: Vec::new(), links: None };
+    let query = Query {
+        matcher,
+        glob: None,
+        context: 0,
+        readable_secrets: posse_base::secrets::readable::ReadableSecrets::default(),
+        links: None,
+    };
     let directory = File::open(folder).unwrap().into();
     let (stop, _guard) = Stop::after(Duration::from_mins(1));
     search::tree(folder, &directory, Path::new(""), &query, usize::MAX, &stop)

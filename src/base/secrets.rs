@@ -7,6 +7,7 @@
 pub mod files;
 pub mod key_patterns;
 pub mod mask;
+pub mod readable;
 
 /// Folders whose whole content is secret.
 pub const SECRET_FOLDERS: [&str; 7] =

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use posse_base::failure::{ErrorCode, nearest};
+use posse_base::secrets::readable::is_pattern;
 
 use crate::layers::Layers;
 use crate::{Notice, Settings};
@@ -20,6 +21,10 @@ pub(crate) fn missing_paths(settings: &Settings, layers: &Layers) -> Vec<Notice>
     for (key, paths, are_folders) in lists {
         let from = layers.get(key).map(|leaf| leaf.origin.to_string()).unwrap_or_default();
         for path in paths {
+            // A pattern also stands for files that appear later.
+            if !are_folders && is_pattern(path) {
+                continue;
+            }
             let Some(problem) = problem(path, are_folders) else { continue };
             let fix = match similar(path) {
                 Some(meant) => format!("did you mean \"{}\"?", meant.display()),

@@ -20,7 +20,7 @@ mod shell;
 mod tool_names;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use posse_actors::event::{Grant, PermissionMode, SandboxTier, Scope};
 use posse_actors::ports::{
@@ -29,6 +29,7 @@ use posse_actors::ports::{
 };
 use posse_base::failure::{Failure, printable};
 use posse_base::secrets::is_secret;
+use posse_base::secrets::readable::ReadableSecrets;
 use serde_json::{Value, json};
 
 use agents::AgentRules;
@@ -105,8 +106,9 @@ pub struct PolicySettings {
     pub rules: Vec<Value>,
     /// Number of rules at the end of `rules` that come from the project.
     pub project_rules: usize,
-    /// `sandbox.readSecrets`: absolute paths of files that file tools may read, but not change,
-    /// although their names are those of secrets. A folder in it does not cover the files below.
+    /// `sandbox.readSecrets`: absolute paths and patterns of files that file tools may read, but not
+    /// change, although their names are those of secrets. A folder in it does not cover the files
+    /// below.
     pub readable_secrets: Vec<String>,
     /// Absolute paths of posse's folders (configuration, state, login) and of configuration
     /// files with a key. File tools cannot access them or anything below. For commands, they count
@@ -223,6 +225,8 @@ pub struct RulePolicy {
     rules: Vec<Rule>,
     /// `settings.agents`, compiled.
     agents: Vec<AgentRules>,
+    /// `settings.readable_secrets`, compiled.
+    readable_secrets: ReadableSecrets,
 }
 
 /// Action with its situation, and a judgement of each shell command in it.
@@ -272,7 +276,9 @@ impl RulePolicy {
             rule.from_project = true;
         }
         let agents = agents::compile(&settings.agents)?;
-        Ok(RulePolicy { settings, rules, agents })
+        let readable = settings.readable_secrets.iter().map(PathBuf::from);
+        let readable_secrets = ReadableSecrets::new(readable);
+        Ok(RulePolicy { settings, rules, agents, readable_secrets })
     }
 }
 
@@ -393,7 +399,7 @@ impl RulePolicy {
                 Operation::Write { path, relative, .. } => (path, relative, false),
                 Operation::Execute { .. } | Operation::Invoke { .. } => continue,
             };
-            let readable = reads && self.settings.readable_secrets.contains(path);
+            let readable = reads && self.readable_secrets.contains(Path::new(path));
             if !readable && (is_secret(path) || is_secret(relative)) {
                 let why = if reads {
                     INSTEAD

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use posse_actors::event::SandboxTier;
 use posse_base::secrets::files::SecretFiles;
+use posse_base::secrets::readable::ReadableSecrets;
 use posse_base::secrets::{HOME_STORES, is_secret};
 use posse_base::threads;
 use tokio::sync::watch;
@@ -280,13 +281,13 @@ impl Sandbox {
 
     /// True if the sandbox of this host hides `path` from commands because its name below a root is
     /// that of a secret, or because it is a credential store of the home folder. False for paths
-    /// below such a store, if `path` is literally one of the readable secrets, and for a tracked
+    /// below such a store, if `path` is one of the readable secrets or matches a pattern of them, and for a tracked
     /// file that the last command saw because it is as in the commit
     /// ([`Sandbox::decide_tracked`]).
     pub fn hides(&self, path: &Path) -> bool {
         let Surroundings { roots, home, readable_secrets, .. } = &self.surroundings;
         let tier = self.backend().tier();
-        if readable_secrets.iter().any(|readable| readable == path) {
+        if ReadableSecrets::new(readable_secrets.iter().cloned()).contains(path) {
             return false;
         }
         let below_root = roots.iter().find_map(|root| path.strip_prefix(root).ok());

@@ -51,6 +51,7 @@ use std::time::Instant;
 
 use nix::errno::Errno;
 use posse_base::secrets::files::SecretFiles;
+use posse_base::secrets::readable::{ReadableSecrets, is_pattern, split_pattern};
 
 use crate::plan::Replacement;
 
@@ -83,7 +84,7 @@ const QUICK_MICROSECONDS: u64 = 500;
 pub struct Protection {
     own: Vec<PathBuf>,
     home: Option<PathBuf>,
-    readable: Vec<PathBuf>,
+    readable: ReadableSecrets,
     /// Limits of a scan of one root.
     pub(crate) bounds: ScanBounds,
     /// Result of [`Protection::is_complete`]. Readable without the lock that a running scan holds.
@@ -205,7 +206,7 @@ pub enum ProtectionMethod {
 impl Protection {
     /// Creates the protection of `roots`, which are absolute and resolved. `own`: posse's own
     /// folders, hidden from commands; `home`: searched for credentials; `readable`: secrets that
-    /// commands may read, of which links below a root lead nowhere; `quarantine`: folder for moved
+    /// commands may read, also as patterns, of which links below a root lead nowhere; `quarantine`: folder for moved
     /// files. Fails if a root cannot be opened.
     pub fn new(
         roots: &[PathBuf],
@@ -215,8 +216,14 @@ impl Protection {
         quarantine: PathBuf,
     ) -> Result<Protection, Errno> {
         // A link below a root may be the work of the repository or of a command.
-        let followed = |path: PathBuf| references::resolve_outside(&path, roots);
-        let readable = readable.into_iter().filter_map(followed).collect();
+        let followed = |entry: PathBuf| {
+            let (folder, pattern) =
+                if is_pattern(&entry) { split_pattern(&entry) } else { (entry, PathBuf::new()) };
+            let folder = references::resolve_outside(&folder, roots)?;
+            // Joining an empty path would add a slash.
+            Some(if pattern.as_os_str().is_empty() { folder } else { folder.join(pattern) })
+        };
+        let readable = ReadableSecrets::new(readable.into_iter().filter_map(followed));
         // The scan of the outer root covers nested ones.
         let is_nested =
             |path: &&PathBuf| roots.iter().any(|other| other != *path && path.starts_with(other));

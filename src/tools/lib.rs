@@ -49,6 +49,7 @@ use posse_actors::ports::{
     Action, CommandDeletions, CommandOutput, CommandPath, Operation, Prepared, ToolAnnotations,
     ToolError, ToolSpec, Toolbox,
 };
+use posse_base::secrets::readable::ReadableSecrets;
 use posse_base::threads;
 use posse_egress::Egress;
 use posse_images::ImageLimits;
@@ -87,7 +88,7 @@ pub struct ToolEnvironment {
     /// instead of the content.
     pub dedup_reads: bool,
     /// Absolute paths that may be read although their names look like secrets.
-    pub readable_secrets: Vec<PathBuf>,
+    pub readable_secrets: ReadableSecrets,
     /// Limits of the images that `read_file` shows.
     pub images: ImageLimits,
     /// File versions that each agent has read or written.
@@ -196,7 +197,7 @@ impl ToolEnvironment {
             fuzzy_edit: false,
             require_read: false,
             dedup_reads: true,
-            readable_secrets: Vec::new(),
+            readable_secrets: ReadableSecrets::default(),
             images: ImageLimits::default(),
             reads: Arc::default(),
             budgets: Arc::default(),

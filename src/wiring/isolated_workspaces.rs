@@ -10,6 +10,7 @@ use posse_actors::event::Origin;
 use posse_actors::outcome::WorkspaceChanges;
 use posse_actors::ports::{IsolatedWorkspace, IsolatedWorkspaces, PortFuture, Toolbox};
 use posse_actors::replay::Delegated;
+use posse_base::secrets::readable::ReadableSecrets;
 
 use crate::agents;
 use crate::hooks::Masking;
@@ -98,7 +99,7 @@ impl WorkspaceServices {
         }
         let env = ToolEnvironment {
             workspace,
-            readable_secrets: Vec::new(),
+            readable_secrets: ReadableSecrets::default(),
             // Files read in the copy do not count as read in the workspace.
             reads: Arc::default(),
             ..(*self.env).clone()

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use posse_base::secrets::readable::ReadableSecrets;
+
 use crate::config::{Settings, ToolSettings};
 use crate::images::ImageLimits;
 use crate::tools::budget::{Budgets, CallBudget, OnExceed};
@@ -23,7 +25,7 @@ pub(crate) fn environment(
         fuzzy_edit,
         require_read,
         dedup_reads,
-        readable_secrets: settings.sandbox.readable_secrets.clone(),
+        readable_secrets: ReadableSecrets::new(settings.sandbox.readable_secrets.clone()),
         images: image_limits(settings),
         budgets: Arc::new(budgets(&settings.tools)),
         jobs: Arc::new(Jobs::new(settings.tools.jobs_max)),

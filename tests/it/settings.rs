@@ -336,6 +336,9 @@ fn missing_folders_are_named_with_their_setting() {
         (json!({"sandbox": {"writableRoots": ["/no/such"]}}), "sandbox.writableRoots", "create it"),
         (json!({"sandbox": {"readSecrets": ["/no/key"]}}), "sandbox.readSecrets", "create it"),
     ];
+    let pattern = json!({"sandbox": {"readSecrets": ["/no/**/.env*"]}});
+    let machine = Machine::configured(&server, &pattern, &json!({}));
+    assert!(!machine.posse(&["run", "say hi"]).stderr.contains("CFG042"));
     for (more, key, advice) in warned {
         let machine = Machine::configured(&server, &more, &json!({}));
         fs::create_dir_all(machine.path("home/skills")).unwrap();

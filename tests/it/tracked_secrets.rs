@@ -395,7 +395,7 @@ fn allow_reading(machine: &Machine, files: &[&str]) {
 fn commands_are_judged_by_the_files_that_they_see() {
     let commands = [
         ("cat .env.development", PUBLIC),
-        ("cat listed.pem && git diff .env.development", PUBLIC),
+        ("cat listed/a/x.pem && git diff .env.development", PUBLIC),
         ("cat link", PUBLIC),
         ("for f in .env.development; do cat $f; done", "no user can be asked"),
         ("cat .env", "is hidden from commands; work without its content"),
@@ -408,7 +408,7 @@ fn commands_are_judged_by_the_files_that_they_see() {
     let server = ModelServer::start(replies);
     let machine = Machine::with(&server);
     let ws = machine.path("work");
-    let listed = ws.join("listed.pem").display().to_string();
+    let listed = ws.join("list*/**/*.p?m").display().to_string();
     allow_reading(&machine, &[&listed]);
     git(&ws, &["init", "-q"]);
     for path in [".env.development", ".env.test"] {
@@ -416,7 +416,7 @@ fn commands_are_judged_by_the_files_that_they_see() {
     }
     git(&ws, &["add", "-A"]);
     git(&ws, &["commit", "-qm", "first"]);
-    machine.write("listed.pem", PUBLIC);
+    machine.write("listed/a/x.pem", PUBLIC);
     std::os::unix::fs::symlink(".env.development", ws.join("link")).unwrap();
     for path in [".env", ".env.test"] {
         machine.write(path, SECRET);

@@ -290,7 +290,8 @@ pub(crate) static KEYS: &[ConfigKey] = &[
          auto: as ask, but only if a user can be asked.")
         .variable("POSSE_NETWORK"),
     key("sandbox.readSecrets", TextList, D::None, Never,
-        "Secret files that tools may read: absolute paths, ~/ allowed."),
+        "Secret files that tools and commands may read: absolute paths, ~/ allowed, and patterns \
+         with `*`, `?` and `**`."),
     key("sandbox.required", Bool, D::None, Tighten,
         "Fail with exit code 7 if the requested sandbox is not available.")
         .variable("POSSE_SANDBOX_REQUIRED"),

@@ -135,8 +135,7 @@ impl Protection {
 
     /// True if the user lets commands read the secret `path`.
     fn is_readable(&self, path: &Path) -> bool {
-        let resolved = self.readable.iter().any(|readable| path.starts_with(readable));
-        resolved && !self.own.iter().any(|own| path.starts_with(own))
+        self.readable.covers(path) && !self.own.iter().any(|own| path.starts_with(own))
     }
 
     /// Targets of paths that are secret by two names, of which the first is that of a link, such as

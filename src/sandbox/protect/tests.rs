@@ -738,7 +738,15 @@ fn link_in_place_of_a_readable_secret_uncovers_nothing() {
     symlink(home.join(".aws"), root.join("sub")).unwrap();
     symlink(home.join("dotfiles/netrc"), home.join(".netrc")).unwrap();
     symlink(&root, base.join("to-ws")).unwrap();
-    let names = ["ws/.env", "ws/sub/credentials", "to-ws/plain/.env", "home/.netrc"];
+    let names = [
+        "ws/**",
+        "to-ws/**",
+        "ws/sub/*",
+        "ws/.env",
+        "ws/sub/credentials",
+        "to-ws/plain/.env",
+        "home/.netrc",
+    ];
     let protection = Protection::new(
         std::slice::from_ref(&root),
         Vec::new(),

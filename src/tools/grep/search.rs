@@ -20,6 +20,7 @@ use grep_searcher::{
 use nix::fcntl::OFlag;
 use posse_base::failure::printable;
 use posse_base::secrets::is_secret;
+use posse_base::secrets::readable::ReadableSecrets;
 
 use crate::listing::{self, Stop};
 use crate::workspace::links::{Linked, SecretLinks};
@@ -53,8 +54,8 @@ pub struct Query {
     pub glob: Option<GlobMatcher>,
     /// Number of context lines before and after each match.
     pub context: usize,
-    /// Absolute paths of files that are searched although their names look like secrets.
-    pub readable_secrets: Vec<PathBuf>,
+    /// Files that are searched although their names look like secrets.
+    pub readable_secrets: ReadableSecrets,
     /// Detector of secret files with other names; `None` disables this check.
     pub links: Option<Arc<SecretLinks>>,
 }

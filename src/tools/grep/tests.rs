@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use posse_base::secrets::readable::ReadableSecrets;
 use serde_json::json;
 
 use super::*;
@@ -84,7 +85,8 @@ fn secrets_are_skipped_and_example_files_searched() {
 #[test]
 fn listed_secrets_are_searched() {
     let desk = ToolFixture::set(|env| {
-        env.readable_secrets = vec![env.workspace.cwd().join("a/.env"), "/x/.env".into()];
+        let listed = [env.workspace.cwd().join("a/.e*"), "/x/.env".into()];
+        env.readable_secrets = ReadableSecrets::new(listed);
     });
     desk.put(".env", "KEY=1\n");
     desk.put("a/.env", "KEY=2\n");
@@ -197,7 +199,7 @@ fn stops_in_the_middle_of_a_file_when_cancelled() {
         matcher: compile(&parsed(json!({"pattern": "needle"})).unwrap()).unwrap(),
         glob: None,
         context: 0,
-        readable_secrets: Vec::new(),
+        readable_secrets: ReadableSecrets::default(),
         links: None,
     };
     let (stop, guard) = Stop::after(listing::TIME_MAX);
