@@ -308,11 +308,11 @@ pub(crate) fn names_one(word: &str, paths: &[String]) -> bool {
 
 /// Returns the first word of the script that names a secret, also after `=`, `:`, `,` or `@`, or by
 /// a glob of dot files. `None` if no word does, or if every part is understood: the option table
-/// has then checked the words that name files. Of `named`, the files that the command sees do not
+/// has then checked the words that name files. Of `secrets`, the files that the command sees do not
 /// count.
 pub(crate) fn secret_word<'a>(
     script: &'a Judged,
-    named: Option<&CommandSecrets>,
+    secrets: Option<&CommandSecrets>,
 ) -> Option<&'a str> {
     let understood =
         |part: &PlainCommand| part.known && part.acts.is_none() && part.barred.is_none();
@@ -325,8 +325,8 @@ pub(crate) fn secret_word<'a>(
     words.map(String::as_str).find(|word| {
         let mut parts = word.split(['=', ':', ',', '@']).chain([*word]);
         let is_shown = |part: &str| {
-            named.is_some_and(|named| {
-                names_one(part, &named.shown) && !names_one(part, &named.hidden)
+            secrets.is_some_and(|secrets| {
+                names_one(part, &secrets.shown) && !names_one(part, &secrets.hidden)
             })
         };
         let names =

@@ -89,7 +89,7 @@ fn lists_of_file_commands_replace_nothing_unasked() {
         for (target, link) in
             [("there.txt", "link"), ("../there.txt", "tree/link"), ("/tmp", "tree/out")]
         {
-            std::os::unix::fs::symlink(target, machine.work(link)).unwrap();
+            symlink(target, machine.work(link)).unwrap();
         }
         machine.posse(&["run", "--permission-mode", mode, "do it"]).assert_code(4);
         let files = ["there.txt", "kept.txt", "gone/file"].map(|file| machine.read(file));
@@ -359,7 +359,7 @@ fn commands_do_not_see_a_secret_folder_as_their_working_directory() {
             let bash = calls(&[("bash", json!({"command": command, "workdir": workdir}))]);
             let (machine, server) = machine_for(vec![bash, says("done")]);
             machine.write(".aws/sso/cache/token.json", "the-secret-token\n");
-            std::os::unix::fs::symlink(".aws/sso/cache", machine.work("link")).unwrap();
+            symlink(".aws/sso/cache", machine.work("link")).unwrap();
             machine.posse(&["run", "--permission-mode", mode, "look"]);
             let results = server.tool_results();
             assert!(!results[0].contains("the-secret"), "{mode} {workdir}: {}", results[0]);
