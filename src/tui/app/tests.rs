@@ -508,7 +508,7 @@ fn tried_call_returns_with_its_result() {
     assert_eq!(stage.types("k"), [], "nothing was tried yet");
     stage.later(1000);
     assert_eq!(stage.types("t"), [answer(HumanDecision::Try)]);
-    assert!(stage.screen(120, 30).contains("nothing is changed meanwhile"));
+    assert!(stage.screen(120, 30).contains("the workspace is not changed"));
     stage.happens(offering("make\n\ntried: 1 changed\n+new", TrialOffer::Keep));
     let screen = stage.screen(120, 30);
     assert!(screen.contains("[k] keep the trial") && screen.contains("+new"), "{screen}");
