@@ -178,7 +178,7 @@ fn person_at_a_terminal_tries_and_keeps() {
     let mut terminal = Terminal::run(&machine, &["run", "do it"], "xterm");
     terminal.see("[t] try it first");
     terminal.press("t\n");
-    terminal.see("nothing is changed meanwhile");
+    terminal.see("the workspace is not changed");
     terminal.see("+new");
     terminal.see("[k] keep the trial");
     terminal.press("k\n");
@@ -195,7 +195,7 @@ fn attached_person_tries_and_keeps() {
     let mut person = Terminal::run(&machine, &["attach"], "xterm");
     person.see("[t] try it first");
     person.press("t\r");
-    person.see("nothing is changed meanwhile");
+    person.see("the workspace is not changed");
     let tried = driver.running.wait_for("permission.tried");
     assert_eq!(tried["requestId"], asked["requestId"]);
     assert!(tried["triedBy"].as_str().unwrap().starts_with("process "), "{tried}");
