@@ -635,7 +635,7 @@ mod tests {
             let ending = Ending::Answered("ok".to_owned());
             let usage = Usage::default();
             let outcome = TurnOutcome { ending, turns: 1, usage, unanswered: 1, not_by_yes: 0 };
-            let hints = PermissionHints { mode, network, ..PermissionHints::default() };
+            let hints = PermissionHints { network, mode, ..PermissionHints::default() };
             judge(Some(&outcome), None, hints).failure.unwrap().fix.unwrap()
         };
         let strict = fix(Some(PermissionMode::Ask), false);
