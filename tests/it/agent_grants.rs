@@ -107,6 +107,7 @@ fn line_mode_offers_the_agent_and_lists_its_grant() {
     terminal.see("allowed until this session ends");
     terminal.see("/d (for build/worker #");
     terminal.see(" alone)");
+    terminal.see("> ");
     terminal.press("\u{4}");
     assert_eq!(terminal.end(), Some(0));
     machine.verify();
