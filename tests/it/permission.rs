@@ -146,10 +146,7 @@ fn never_opens_secrets() {
     machine.write(".env", "TOKEN=hunter2hunter2\n");
     machine.write(".env.example", "TOKEN=put-yours-here\n");
     let ended = machine.posse(&["run", "-y", "read the secrets"]);
-    // `--yes` does not cover a command that names the file, and no person can be asked.
-    ended.assert_code(4);
-    assert!(ended.stderr.contains("without `--yes`"), "{}", ended.stderr);
-    assert!(!ended.stderr.contains("pass `--yes`"), "{}", ended.stderr);
+    ended.assert_code(0);
     for request in server.requests() {
         assert!(!request.to_string().contains("hunter2"), "{request}");
     }
@@ -158,6 +155,7 @@ fn never_opens_secrets() {
     let results = server.tool_results();
     assert!(results[0].contains("secrets"), "{}", results[0]);
     assert!(results[1].contains("put-yours-here"), "{}", results[1]);
+    assert!(results[4].contains("hidden from commands"), "{}", results[4]);
     assert!(results[5].contains("put-yours-here"), "{}", results[5]);
 }
 

@@ -49,7 +49,7 @@ fn each_mode_asks_and_changes_what_it_says() {
         ("plan", 0, 0, false, false, false),
         ("ask", 7, 4, false, false, false),
         ("edits", 4, 4, true, true, false),
-        ("auto", 2, 4, true, true, true),
+        ("auto", 1, 4, true, true, true),
         ("locked", 0, 0, false, false, false),
     ] {
         let (machine, server) = machine_for(ten_steps());
@@ -62,8 +62,9 @@ fn each_mode_asks_and_changes_what_it_says() {
         assert_eq!(machine.read("there.txt") == "after\n", edited, "{mode}");
         assert_eq!(machine.work("dist").exists(), made_folder, "{mode}");
         assert_eq!(machine.work("made").exists(), made_file, "{mode}");
-        // Nothing overwrites unasked in any mode, and only what a checkpoint brings back is deleted.
-        assert_eq!(machine.read("kept.txt"), "mine\n", "{mode}");
+        // Only `auto` overwrites and deletes unasked, and only what a checkpoint brings back.
+        let kept = if mode == "auto" { "x" } else { "mine\n" };
+        assert_eq!(machine.read("kept.txt"), kept, "{mode}");
         assert_eq!(machine.work("gone/file").exists(), mode != "auto", "{mode}");
         machine.verify();
     }
