@@ -40,6 +40,9 @@ const NEVER_SUGGESTED: Names = Names(
     parallel perl php pkexec pkill podman pushd python python3 rm rsync ruby scp script sed setsid \
     sftp sh shred source ssh stdbuf su sudo systemctl telnet timeout vim watch wget xargs",
 );
+/// Subcommands of git for which no grant is suggested: they discard work, or send it.
+const GIT_NEVER_SUGGESTED: Names =
+    Names("checkout clean filter-branch push reset restore rm send-email update-ref");
 /// Modules of Python for which a grant is suggested: they test or check a project.
 const PYTHON_MODULES: Names = Names("json.tool mypy pytest unittest");
 /// Programs that run code from the project's files. A global grant is not offered for them.
@@ -386,14 +389,15 @@ fn suggestion(missing: &[Uncovered<'_>]) -> Option<(Grant, bool)> {
 }
 
 /// True if a grant for commands that begin with `words` may be suggested: the program is not in
-/// [`NEVER_SUGGESTED`], or is `git` or `cd` with a further word, or Python with a test or check
-/// program.
+/// [`NEVER_SUGGESTED`], or is `cd` with a folder, `git` with a subcommand that is not in
+/// [`GIT_NEVER_SUGGESTED`], or Python with a test or check program.
 pub(crate) fn may_be_suggested(words: &[String]) -> bool {
     // What git does is in its subcommand, and `cd` goes to one folder.
     let module = words.get(2).filter(|_| words.get(1).is_some_and(|option| option == "-m"));
     let is_check = module.is_some_and(|module| PYTHON_MODULES.has(module));
     let told = |program: &str| match program {
-        "git" | "cd" => words.len() > 1,
+        "cd" => words.len() > 1,
+        "git" => words.get(1).is_some_and(|name| !GIT_NEVER_SUGGESTED.has(name)),
         "python" | "python3" => is_check,
         _ => false,
     };

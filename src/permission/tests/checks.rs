@@ -255,4 +255,8 @@ fn suggested_grant_of_a_build_names_its_target() {
     assert_eq!(suggested("mypy src").as_deref(), Some("mypy"));
     assert_eq!(suggested("python -m pytest -q").as_deref(), Some("python -m pytest"));
     assert_eq!(suggested("python -m http.server"), None);
+    assert_eq!(suggested("git commit -m x").as_deref(), Some("git commit"));
+    for command in ["git push origin main", "git clean -fdx", "git reset --hard", "git rm a"] {
+        assert_eq!(suggested(command), None, "{command}");
+    }
 }
