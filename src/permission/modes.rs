@@ -16,7 +16,7 @@ use posse_base::secrets::is_secret;
 use crate::commands::only_reads;
 use crate::shell::Judged;
 use crate::shell::allow::PlainCommand;
-use crate::shell::effects::{Hazards, hazards};
+use crate::shell::effects::{Hazards, hazards, moves_files};
 use crate::shell::options::Reading;
 use crate::{JudgedAction, PolicySettings, RulePolicy, SandboxMode, command_deletions, deny};
 
@@ -281,7 +281,9 @@ fn destruction(
     let destroys = destroys.filter(|_| !is_restorable(case, settings));
     let is_covered = match case.action.operations.as_slice() {
         [Operation::Execute { replaces, deletions, .. }] => {
+            // A file that is moved over another one loses its own name.
             deletions.replaced_are_restorable
+                && !case.scripts.iter().any(|script| moves_files(&script.findings))
                 && deletions.replaced == *replaces
                 && replaces.iter().all(|path| is_plain(path, settings))
         }

@@ -162,6 +162,7 @@ fn replaced_files_that_a_checkpoint_brings_back_are_no_question_in_auto() {
         ("cp a b", &["b"][..], &["b"][..], true, "-??c-"),
         ("make > b && cp a c", &["b", "c"], &["b", "c"], true, "-??c-"),
         ("cp a b", &["b"], &["b"], false, "-???-"),
+        ("mv a b", &["b"], &["b"], true, "-???-"),
         ("cp a b", &["b"], &[], true, "-???-"),
         ("cp a b > c", &["b", "c"], &["b"], true, "-???-"),
         ("cp a b && rm c", &["b"], &["b"], true, "-???-"),
