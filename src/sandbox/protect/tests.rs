@@ -134,7 +134,9 @@ fn finds_existing_and_unrenamable_paths() {
 
 #[test]
 fn ordinary_git_changes_are_not_reported() {
-    let world = ProtectedWorkspace::new();
+    let world = ProtectedWorkspace::with(|root| {
+        write(root, "a/b/inner/.git/refs/heads/other", "0000\n");
+    });
     let findings = world.after(|root| {
         write(root, ".git/objects/ab/cdef", "x");
         write(root, ".git/refs/heads/feature/AGENTS.md", "0000\n");
@@ -145,7 +147,7 @@ fn ordinary_git_changes_are_not_reported() {
         write(root, "src/main.rs", "fn main() { }\n");
         write(root, "node_modules/p/CLAUDE.md", "x");
         write(root, "node_modules/p/.vscode/tasks.json", "x");
-        fs::remove_file(root.join("a/b/inner/.git/refs/heads/main")).unwrap();
+        fs::remove_file(root.join("a/b/inner/.git/refs/heads/other")).unwrap();
     });
     assert_eq!(findings, []);
 }
