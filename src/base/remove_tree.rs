@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -37,7 +37,7 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
         Err(Errno::EISDIR | Errno::EPERM) => {}
         Err(error) => return Err(error.into()),
     }
-    let top = open(None, path.as_os_str())?;
+    let top = open(AT_FDCWD, path.as_os_str())?;
     let mut removal = Removal { top, waiting: VecDeque::new(), moved: 0, failed: None };
     removal.clear(None);
     while let Some(name) = removal.waiting.pop_front() {
@@ -64,11 +64,11 @@ impl Removal {
     /// Removes everything in the folder `name` of `top`, and the folder. `None`: everything in `top`
     /// that is no folder with content. Folders with content move to `top`.
     fn clear(&mut self, name: Option<&OsStr>) {
-        let folder = match name.map(|name| open(Some(&self.top), name)).transpose() {
+        let folder = match name.map(|name| open(self.top.as_fd(), name)).transpose() {
             Ok(folder) => folder,
             Err(error) => return self.note(error),
         };
-        let entries = match entries(folder.as_ref().unwrap_or(&self.top)) {
+        let entries = match read_entries(folder.as_ref().unwrap_or(&self.top)) {
             Ok(entries) => entries,
             Err(error) => return self.note(error),
         };
@@ -137,17 +137,11 @@ fn is_removed(folder: &OwnedFd, name: &OsStr, kind: Option<Type>) -> Result<bool
 }
 
 /// Opens the folder `name` of `at`, of which the owner can list and change the entries then.
-fn open(at: Option<&OwnedFd>, name: &OsStr) -> Result<OwnedFd, Errno> {
-    let open = || match at {
-        Some(at) => openat(at, name, FOLDER, Mode::empty()),
-        None => openat(AT_FDCWD, name, FOLDER, Mode::empty()),
-    };
+fn open(at: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+    let open = || openat(at, name, FOLDER, Mode::empty());
     let opened = match open() {
         Err(Errno::EACCES) => {
-            match at {
-                Some(at) => fchmodat(at, name, Mode::S_IRWXU, FchmodatFlags::NoFollowSymlink)?,
-                None => fchmodat(AT_FDCWD, name, Mode::S_IRWXU, FchmodatFlags::NoFollowSymlink)?,
-            }
+            fchmodat(at, name, Mode::S_IRWXU, FchmodatFlags::NoFollowSymlink)?;
             open()?
         }
         opened => opened?,
@@ -158,8 +152,8 @@ fn open(at: Option<&OwnedFd>, name: &OsStr) -> Result<OwnedFd, Errno> {
     Ok(opened)
 }
 
-/// Names and kinds of the entries of a folder.
-fn entries(folder: &OwnedFd) -> Result<Vec<(OsString, Option<Type>)>, Errno> {
+/// Names and kinds of the entries of an open folder.
+pub fn read_entries(folder: &OwnedFd) -> Result<Vec<(OsString, Option<Type>)>, Errno> {
     let copy = folder.try_clone().map_err(|_| Errno::EMFILE)?;
     let mut entries = Vec::new();
     for entry in Dir::from_fd(copy)?.iter() {
@@ -182,7 +176,7 @@ mod tests {
     /// Makes `depth` folders in each other below `folder`, with a file in each.
     fn make_deep(folder: &Path, depth: usize) {
         fs::create_dir(folder).unwrap();
-        let mut at = open(None, folder.as_os_str()).unwrap();
+        let mut at = open(AT_FDCWD, folder.as_os_str()).unwrap();
         for _ in 0..depth {
             nix::sys::stat::mkdirat(&at, "d", Mode::S_IRWXU).unwrap();
             let next = openat(&at, "d", FOLDER, Mode::empty()).unwrap();

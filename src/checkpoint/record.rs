@@ -206,8 +206,8 @@ pub struct Checkpoint {
     /// State after the last effect of the run. `None` until it has ended, or without effects.
     #[serde(default)]
     pub(crate) after: Option<StoredState>,
-    /// True if files were deleted without a question because this checkpoint can bring them back: it
-    /// is removed for its age only.
+    /// True if files were deleted or replaced without a question because this checkpoint can bring
+    /// them back: it is removed for its age only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) holds_deletions: bool,
 }

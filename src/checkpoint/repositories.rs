@@ -46,10 +46,12 @@ pub(crate) fn copy_objects(root: &OwnedFd, path: &Path, copies: &Path) -> Result
         }
         present.insert(name);
     }
-    let gone = known.iter().filter(|name| !present.contains(*name));
-    let gone = gone.filter_map(|name| fs::metadata(copies.join(name)).ok());
-    let gone: u64 = gone.map(|copy| copy.len()).sum();
-    if gone > BYTES_MAX && !missing.is_empty() {
+    let gone = || {
+        let gone = known.iter().filter(|name| !present.contains(*name));
+        let copies = gone.filter_map(|name| fs::metadata(copies.join(name)).ok());
+        copies.map(|copy| copy.len()).sum::<u64>()
+    };
+    if !missing.is_empty() && gone() > BYTES_MAX {
         let named = named();
         return Err(format!(
             "new git objects of {named}, because copies of old ones fill the space"

@@ -3,16 +3,17 @@
 //! Folders are opened below the descriptor of their root and no link is followed, so a folder that
 //! is replaced meanwhile does not lead elsewhere. Several threads share the folders.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use nix::dir::{Dir, Type};
+use nix::dir::Type;
 use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::fstatat;
 use posse_base::ignore_files::GitIgnoreRules;
+use posse_base::remove_tree::read_entries;
 use posse_base::secrets::is_secret;
 use posse_tools::workspace::{Workspace, open_beneath};
 
@@ -229,21 +230,6 @@ impl Walker<'_> {
             reading.take(&name, kind, is_git);
         }
     }
-}
-
-/// Names and kinds of the entries of a folder.
-pub(crate) fn read_entries(folder: &OwnedFd) -> Result<Vec<(OsString, Option<Type>)>, nix::Error> {
-    let copy = folder.try_clone().map_err(|_| nix::Error::EMFILE)?;
-    let mut dir = Dir::from_fd(copy)?;
-    let mut entries = Vec::new();
-    for entry in dir.iter() {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if !matches!(name, b"." | b"..") {
-            entries.push((OsStr::from_bytes(name).to_owned(), entry.file_type()));
-        }
-    }
-    Ok(entries)
 }
 
 struct FolderReader<'a, 'b> {

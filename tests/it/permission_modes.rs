@@ -386,6 +386,14 @@ fn machine_with_files(steps: Vec<ModelAnswer>) -> (Machine, ModelServer) {
     (machine, server)
 }
 
+/// Asserts that exactly the commands `asked` were questions, in this order.
+fn assert_questions(events: &[Value], asked: &[&str], results: &[String]) {
+    let requests = events.iter().filter(|event| event["type"] == "permission.requested");
+    let questions: Vec<&str> = requests.map(|event| event["summary"].as_str().unwrap()).collect();
+    let expected: Vec<String> = asked.iter().map(|command| format!("run {command}")).collect();
+    assert_eq!(questions, expected, "{results:#?}");
+}
+
 #[test]
 fn auto_deletes_unasked_only_what_a_checkpoint_brings_back() {
     let covered = ["rm src/a.rs", "rm -rf old && ls", "rm new", "unlink f"];
@@ -418,13 +426,7 @@ fn auto_deletes_unasked_only_what_a_checkpoint_brings_back() {
     let (ended, events) = machine.stream(&["--permission-mode", "auto", "tidy up"]);
     ended.assert_code(4);
     let results = server.tool_results();
-    let questions: Vec<&str> = events
-        .iter()
-        .filter(|event| event["type"] == "permission.requested")
-        .map(|event| event["summary"].as_str().unwrap())
-        .collect();
-    let expected: Vec<String> = asked.iter().map(|command| format!("run {command}")).collect();
-    assert_eq!(questions, expected, "{results:#?}");
+    assert_questions(&events, &asked, &results);
     for gone in ["src/a.rs", "old", "new", "f"] {
         assert!(!machine.work(gone).exists(), "{gone}: {results:#?}");
     }
@@ -468,13 +470,7 @@ fn auto_replaces_unasked_only_what_a_checkpoint_brings_back() {
     let (ended, events) = machine.stream(&["--permission-mode", "auto", "change it"]);
     ended.assert_code(4);
     let results = server.tool_results();
-    let questions: Vec<&str> = events
-        .iter()
-        .filter(|event| event["type"] == "permission.requested")
-        .map(|event| event["summary"].as_str().unwrap())
-        .collect();
-    let expected: Vec<String> = asked.iter().map(|command| format!("run {command}")).collect();
-    assert_eq!(questions, expected, "{results:#?}");
+    assert_questions(&events, &asked, &results);
     let now = ["f", "src/a.rs", "old/b"].map(|path| machine.read(path));
     assert_eq!(now, ["new\n", "new\n", "more\n"], "{results:#?}");
     machine.posse(&["undo"]).assert_code(0);

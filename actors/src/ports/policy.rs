@@ -30,7 +30,8 @@ pub struct Situation<'a> {
     pub tool: &'a ToolAnnotations,
     /// Caller of the tool.
     pub caller: Caller,
-    /// Path of the calling agent, or of the main agent for a call of the user: the names of the agents from the main agent down to it, separated
+    /// Path of the calling agent, or of the main agent for a call of the user: the names of the
+    /// agents from the main agent down to it, separated
     /// by `/`.
     pub agent: &'a str,
     /// Valid grants that count for the caller: those of this session, without those for other

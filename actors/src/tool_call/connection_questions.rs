@@ -185,7 +185,7 @@ impl ConnectionPolicy {
     }
 
     /// `None` if no grant covers the connection. Otherwise true if one counts for all agents, so that
-    /// it lasts: what is allowed for one agent must not be remembered for the session.
+    /// the answer lasts: the proxy must not remember for the session an answer for one agent.
     fn granted(&self, grants: &[Grant]) -> Option<bool> {
         let Grant { operation, target, .. } = self.question.grant.as_ref()?;
         let covers = |grant: &&Grant| grant.operation == *operation && grant.target == *target;

@@ -571,8 +571,8 @@ impl Pipeline {
     }
 }
 
-/// Paths that the call deletes or replaces because a checkpoint can bring them back, and not because a person
-/// has allowed it.
+/// Paths that the call deletes or replaces because a checkpoint can bring them back, and not because
+/// a person has allowed it.
 fn deleted_unasked(permitted: &PermittedCall) -> Vec<String> {
     let unasked = permitted.action().deletions().filter(|_| !permitted.is_approved());
     unasked.flat_map(CommandDeletions::restorable).cloned().collect()

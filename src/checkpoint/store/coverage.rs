@@ -7,13 +7,14 @@ use std::path::{Component, Path, PathBuf};
 use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{SFlag, fstat, fstatat};
 use posse_actors::ports::CheckpointCoverage;
+use posse_base::remove_tree::read_entries;
 use posse_tools::workspace::{FOLDER, RepositoryParts, open_beneath};
 
 use crate::cache::Snapshot;
 use crate::entry::Stamp;
 use crate::plan::{ChangeKind, ChangedFile};
 use crate::store::{Files, Store, StoreError, state_of};
-use crate::walk::{is_git_state, read_entries};
+use crate::walk::is_git_state;
 
 /// Maximum number of files and folders that are examined. More are not covered.
 const ENTRIES_MAX: usize = 2000;

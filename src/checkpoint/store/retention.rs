@@ -1,7 +1,6 @@
 //! Removes checkpoints by age and by the size of the store.
 
 use std::fs;
-use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use posse_base::remove_tree::remove_tree;
@@ -55,13 +54,19 @@ impl Store {
 
     /// Size of the store in bytes.
     pub fn bytes(&self) -> u64 {
-        size(&self.dir, 0)
+        self.bytes_without(None)
+    }
+
+    fn bytes_without(&self, name: Option<&str>) -> u64 {
+        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        let counted = entries.filter(|entry| name.is_none_or(|name| entry.file_name() != name));
+        counted.map(|entry| entry_size(&entry, 0)).sum()
     }
 
     /// Size in bytes of what the removal of checkpoints can free: without the copies of the objects
     /// of repositories, which are shared by all.
     fn state_bytes(&self) -> u64 {
-        self.bytes().saturating_sub(size(&self.dir.join(COPIES), 0))
+        self.bytes_without(Some(COPIES))
     }
 
     /// True if a checkpoint can be trusted to outlast the files that it alone holds: there is space
@@ -110,16 +115,14 @@ impl Store {
     }
 }
 
-fn size(folder: &Path, depth: usize) -> u64 {
-    let mut bytes = 0;
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        match entry.metadata() {
-            Ok(found) if found.is_dir() && depth < DEPTH_MAX => {
-                bytes += size(&entry.path(), depth + 1);
-            }
-            Ok(found) => bytes += found.len(),
-            Err(_) => {}
+/// Size in bytes of a file, or of the files in a folder.
+fn entry_size(entry: &fs::DirEntry, depth: usize) -> u64 {
+    match entry.metadata() {
+        Ok(found) if found.is_dir() && depth < DEPTH_MAX => {
+            let below = fs::read_dir(entry.path()).into_iter().flatten().flatten();
+            below.map(|entry| entry_size(&entry, depth + 1)).sum()
         }
+        Ok(found) => found.len(),
+        Err(_) => 0,
     }
-    bytes
 }

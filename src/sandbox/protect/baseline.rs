@@ -42,7 +42,7 @@ pub(super) struct Baseline {
     pub(super) is_complete: bool,
     /// Folders that could not be read, with the index of the root, and their last change.
     pub(super) unreadable: HashMap<ProtectedPath, FolderChange>,
-    /// What each `.git` folder has that a command may delete.
+    /// Parts, commit and branches of each `.git` folder, which a command may delete.
     pub(super) contents: HashMap<ProtectedPath, RepositoryContents>,
     /// True if mounts can hold everything that git obeys.
     pub(super) holds_git: bool,

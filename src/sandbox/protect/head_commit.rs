@@ -59,7 +59,8 @@ impl HeadCommit {
     }
 }
 
-/// What was found in repositories, while the files that it was read from are unchanged.
+/// Cache of the commit of `HEAD` of each repository, valid while the files from which it was read
+/// are unchanged.
 #[derive(Debug, Default)]
 pub(super) struct HeadCommits(HashMap<ProtectedPath, KnownHead>);
 

@@ -41,7 +41,7 @@ type Repository = (Identity, Option<SystemTime>);
 /// Open folder that contains a repository, and the name of the repository in it.
 type RepositoryPlace = (OwnedFd, PathBuf);
 
-/// What a `.git` folder has that a command may delete.
+/// Parts, commit of `HEAD` and branches of a `.git` folder, which a command may delete.
 #[derive(Debug, Clone)]
 pub(super) struct RepositoryContents {
     parts: Contents,
@@ -116,7 +116,7 @@ impl GuardState {
         Finding::new(self.path(key), ProtectedChange::Removed, action)
     }
 
-    /// What each `.git` folder of `baseline` has that a command may delete.
+    /// Returns the contents of each `.git` folder of `baseline` that a command may delete.
     pub(super) fn repository_contents(
         &self,
         baseline: &Baseline,
