@@ -62,7 +62,7 @@ const REASONS: &[(&str, usize, &str)] = &[
     ("src/checkpoint/record.rs", 7, OWN),
     ("src/checkpoint/repositories.rs", 8, OWN),
     ("src/checkpoint/store.rs", 3, OWN),
-    ("src/checkpoint/store/retention.rs", 6, OWN),
+    ("src/checkpoint/store/retention.rs", 7, OWN),
     ("src/checkpoint/walk.rs", 1, STATUS),
     (
         "src/hooks/command.rs",
