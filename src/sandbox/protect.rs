@@ -39,6 +39,7 @@ mod state;
 mod steps;
 mod stores;
 mod tool_writes;
+mod unchecked;
 mod watched;
 mod work_trees;
 
@@ -332,6 +333,7 @@ impl Protection {
             inner.untold.extend(found);
         }
         inner.reader.drop_unused();
+        let unchecked_since = inner.marks.as_mut().and_then(RunningMarks::unchecked_since);
         let others_since = inner.mark_running();
         let (items, secrets, complete) = inner.scan(self.bounds);
         // Names that appeared while other commands run may be theirs and are not added to the
@@ -340,6 +342,9 @@ impl Protection {
             Some(baseline) => baseline,
             None => inner.new_baseline(items, complete, &log, others_since),
         };
+        if let Some(since) = unchecked_since {
+            inner.report_unchecked(&baseline, since);
+        }
         inner.running += 1;
         inner.beside.own |= inner.running > 1;
         inner.beside.others |= others_since.is_some();
@@ -415,6 +420,9 @@ impl Protection {
         inner.baseline = Some(Arc::clone(&survey.baseline));
         let found = inner.handle_differences(survey.held, self.bounds, &log);
         findings.extend(found.into_iter().map(|finding| Finding { whose, ..finding }));
+        if let Some(marks) = &mut inner.marks {
+            marks.forget_unchecked();
+        }
         inner.unmark_running();
         let is_complete = inner.is_complete || inner.exhausted().is_some();
         self.is_complete.store(is_complete, Ordering::Relaxed);

@@ -202,6 +202,32 @@ fn leaves_nothing_running_when_it_is_killed() {
 }
 
 #[test]
+fn effects_of_a_command_are_reported_after_posse_was_killed() {
+    let planted = "sh plant.sh; echo ready; sleep 300";
+    let answers = vec![runs(planted), runs("true"), says("first"), runs("true"), says("second")];
+    let server = ModelServer::start(answers);
+    let machine = Machine::with(&server);
+    machine.write("plant.sh", "echo planted > .envrc\n");
+    let mut running = machine.start(&["-y", "wait"]);
+    running.wait_for("tool.output.delta");
+    running.signal(Signal::SIGKILL);
+    assert_eq!(running.end().code, None);
+    let (next, events) = machine.stream(&["-y", "go on"]);
+    next.assert_code(0);
+    let expected = ".envrc has changed since a command started that was not checked";
+    let is_report = |event: &&Value| {
+        event["message"].as_str().is_some_and(|message| message.contains(expected))
+    };
+    assert_eq!(events.iter().filter(is_report).count(), 1, "{next:?}");
+    let told = |server: &ModelServer| server.tool_results().last().unwrap().contains(expected);
+    assert!(told(&server));
+    assert_eq!(machine.read(".envrc"), "planted\n");
+    let (again, _) = machine.stream(&["-y", "go on"]);
+    again.assert_code(0);
+    assert!(!told(&server), "{again:?}");
+}
+
+#[test]
 fn kill_ends_commands_of_that_process_only() {
     let start = |sleep: &str| {
         let command = format!("setsid sleep {sleep} & echo ready; sleep {sleep}; true");

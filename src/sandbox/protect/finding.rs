@@ -96,6 +96,9 @@ pub enum ProtectedChange {
     /// The `info/exclude` of a new repository was created or changed, and has patterns: git and
     /// checkpoints leave out the files that match.
     Excludes,
+    /// A protected file has changed, or was created, since a command started that was not checked,
+    /// because posse ended before.
+    Unchecked,
     /// Files below this root kept changing during the check, so changes may be missed.
     KeepsChanging,
 }
@@ -123,6 +126,25 @@ impl Finding {
     /// Creates the finding of a change that the only running command made.
     pub fn new(path: PathBuf, what: ProtectedChange, action: ProtectAction) -> Finding {
         Finding { path, what, action, whose: Whose::This }
+    }
+
+    /// Text of a finding to which posse did not react. `path`: the path as it is shown.
+    fn without_action(&self, path: &str) -> String {
+        match self.what {
+            ProtectedChange::TooMuch => format!(
+                "{path} has more folders than are scanned, or folders that cannot be read: files \
+                 that a command creates in the rest are not found"
+            ),
+            ProtectedChange::KeepsChanging => format!(
+                "{path} kept changing while it was checked: the last protected files that were \
+                 created in it may not be found"
+            ),
+            _ => format!(
+                "{path} has changed since a command started that was not checked, because posse \
+                 ended before: {}",
+                self.advice()
+            ),
+        }
     }
 
     /// Returns what to do about a file that was left.
@@ -174,20 +196,9 @@ impl fmt::Display for Finding {
             ProtectedChange::LeadsOutside => "leads git to a place outside the workspace",
             ProtectedChange::Excludes => "got patterns of files that git and checkpoints leave out",
             ProtectedChange::CameWithRepository => "is protected and came with a new work tree",
-            ProtectedChange::TooMuch => {
-                return write!(
-                    f,
-                    "{path} has more folders than are scanned, or folders that cannot be \
-                     read: files that a command creates in the rest are not found"
-                );
-            }
-            ProtectedChange::KeepsChanging => {
-                return write!(
-                    f,
-                    "{path} kept changing while it was checked: the last protected files that were \
-                     created in it may not be found"
-                );
-            }
+            ProtectedChange::Unchecked
+            | ProtectedChange::TooMuch
+            | ProtectedChange::KeepsChanging => return f.write_str(&self.without_action(&path)),
         };
         write!(f, "{path} {change}{}", self.whose.described())?;
         match &self.action {

@@ -307,7 +307,7 @@ fn known_replacements(baseline: &Baseline, key: &ProtectedPath) -> Vec<Vec<u8>> 
 
 /// Returns what is wrong with the paths of the index `name` in the repository `folder`. `None` if
 /// git writes nothing but files of the work tree from it.
-fn unsafe_index(folder: &OwnedFd, name: &Path, path: &Path) -> Option<ProtectedChange> {
+pub(super) fn unsafe_index(folder: &OwnedFd, name: &Path, path: &Path) -> Option<ProtectedChange> {
     let config = references::settings_of(path.parent().unwrap_or(path));
     let bytes = references::read(&config, gitconfig::BYTES_MAX);
     let formats = bytes.and_then(|bytes| gitconfig::values(&bytes, "extensions", "objectformat"));

@@ -6,13 +6,14 @@
 //! marks its commands before it surveys, and looks for the marks of others before and after the survey.
 //! The file of a process that has ended stays until another one finds it, so that the second look sees
 //! it. Checkpoints look for the marks too: a running command can change a file without a change of its
-//! times.
+//! times. The mode of a mark says whether commands run, so that a session finds out that posse was
+//! killed before it checked a command ([`RunningMarks::unchecked_since`]).
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,6 +27,12 @@ use crate::protect::baseline::Baseline;
 
 /// Maximum size of a mark in bytes, which is the length of the roots in it.
 const BYTES_MAX: u64 = 64 << 10;
+
+/// Mode of the mark of a session that runs commands, or has not checked them.
+const RUNNING: u32 = 0o700;
+
+/// Mode of the mark of a session without such commands.
+const IDLE: u32 = 0o600;
 
 /// Name of the folder with the marks of all sessions, in the state directory.
 const FOLDER: &str = "running";
@@ -44,6 +51,9 @@ pub(super) struct RunningMarks {
     own: Option<MarkFile>,
     /// Time at which the commands began that run now. `None` if none runs.
     begun: Option<Stamp>,
+    /// Marks of ended processes whose commands were not checked. They stay until
+    /// [`RunningMarks::forget_unchecked`].
+    unchecked: Vec<PathBuf>,
 }
 
 /// Locked file of a session: shared while it is idle, exclusively while it runs commands. It contains
@@ -58,7 +68,7 @@ impl RunningMarks {
     /// Marks of commands in `folder`, which is created with the first mark. `roots`: folders whose
     /// protected files are surveyed; `written`: those that the commands can write.
     pub(super) fn new(folder: PathBuf, roots: Vec<PathBuf>, written: Vec<PathBuf>) -> RunningMarks {
-        RunningMarks { folder, roots, written, own: None, begun: None }
+        RunningMarks { folder, roots, written, own: None, begun: None, unchecked: Vec::new() }
     }
 
     /// Marks that commands run from now on, unless some run already.
@@ -76,6 +86,7 @@ impl RunningMarks {
             self.own = Some(self.created()?);
         }
         let Some(own) = &self.own else { return Ok(()) };
+        own.file.set_permissions(fs::Permissions::from_mode(RUNNING))?;
         futimens(&*own.file, &TimeSpec::UTIME_NOW, &TimeSpec::UTIME_NOW)?;
         self.begun = Some(modified(&own.file.metadata()?));
         Ok(())
@@ -85,8 +96,48 @@ impl RunningMarks {
     pub(super) fn end(&mut self) {
         self.begun = None;
         let Some(own) = &self.own else { return };
+        if let Err(error) = own.file.set_permissions(fs::Permissions::from_mode(IDLE)) {
+            tracing::warn!(%error, "the next session will report this command as unchecked");
+        }
         if own.file.relock(FlockArg::LockShared).is_err() {
             self.own = None;
+        }
+    }
+
+    /// Time of the first change that commands near the roots may have made whose process ended before
+    /// it checked them. `None` if there are none, and after the first command of this session, which
+    /// finds them. Removes the marks of such processes whose folders are gone.
+    pub(super) fn unchecked_since(&mut self) -> Option<Stamp> {
+        if self.own.is_some() {
+            return None;
+        }
+        let mut unchecked = Vec::new();
+        let since = oldest(&self.folder, |path| {
+            let FoundMark { file, time, text, is_idle } = FoundMark::read(path)?;
+            let is_of_another = || Flock::lock(file, FlockArg::LockSharedNonblock).is_err();
+            if is_idle || text.is_empty() || is_of_another() {
+                return Ok(None);
+            }
+            if is_near(&text, &self.roots) {
+                unchecked.push(path.to_owned());
+                return Ok(Some(time));
+            }
+            if folders_of(&text).all(|folder| folder.symlink_metadata().is_err()) {
+                fs::remove_file(path)?;
+            }
+            Ok(None)
+        });
+        self.unchecked = unchecked;
+        since
+    }
+
+    /// Removes the marks that [`RunningMarks::unchecked_since`] found: the effects of their commands
+    /// were reported.
+    pub(super) fn forget_unchecked(&mut self) {
+        for path in self.unchecked.drain(..) {
+            if let Err(error) = fs::remove_file(&path) {
+                tracing::warn!(%error, "a command will be reported as unchecked again");
+            }
         }
     }
 
@@ -100,16 +151,17 @@ impl RunningMarks {
     }
 
     /// Start time of the commands of the session whose mark is at `path`. `None` if none of them ran
-    /// since [`RunningMarks::begin`]. Removes the mark of a process that ended earlier.
+    /// since [`RunningMarks::begin`]. Removes the mark of a process that ended earlier, if its commands
+    /// were checked.
     fn other(&self, path: &Path) -> io::Result<Option<Stamp>> {
-        let FoundMark { file, time, text } = FoundMark::read(path)?;
+        let FoundMark { file, time, text, is_idle } = FoundMark::read(path)?;
         let is_near = is_near(&text, &self.roots);
         let has_begun_since = self.begun.is_some_and(|begun| time >= begun);
         match Flock::lock(file, FlockArg::LockSharedNonblock) {
             Err((_, Errno::EWOULDBLOCK)) => return Ok(is_near.then_some(time)),
             Err((_, errno)) => return Err(errno.into()),
             // A mark without text is being made.
-            Ok(idle) if !text.is_empty() && !has_begun_since => {
+            Ok(idle) if is_idle && !text.is_empty() && !has_begun_since => {
                 if idle.relock(FlockArg::LockExclusiveNonblock).is_ok() {
                     fs::remove_file(path)?;
                 }
@@ -198,29 +250,41 @@ struct FoundMark {
     time: Stamp,
     /// Folders that the commands can write, each followed by a NUL byte.
     text: Vec<u8>,
+    /// True if no command ran, or all were checked, when the mark was changed last.
+    is_idle: bool,
 }
 
 impl FoundMark {
     fn read(path: &Path) -> io::Result<FoundMark> {
         let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
         let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
-        let time = modified(&file.metadata()?);
+        let about = file.metadata()?;
+        let time = modified(&about);
+        let is_idle = about.mode() & 0o777 != RUNNING;
         let mut text = Vec::new();
         (&file).take(BYTES_MAX).read_to_end(&mut text)?;
-        Ok(FoundMark { file, time, text })
+        Ok(FoundMark { file, time, text, is_idle })
     }
+}
+
+/// Returns the folders of the mark with this text.
+fn folders_of(text: &[u8]) -> impl Iterator<Item = &Path> {
+    let written = text.split(|byte| *byte == 0).filter(|root| !root.is_empty());
+    written.map(|root| Path::new(OsStr::from_bytes(root)))
 }
 
 /// True if a folder of the mark with this text contains one of `roots`, or is in one.
 fn is_near(text: &[u8], roots: &[PathBuf]) -> bool {
-    let written = text.split(|byte| *byte == 0).filter(|root| !root.is_empty());
-    let mut written = written.map(|root| Path::new(OsStr::from_bytes(root)));
-    written.any(|other| roots.iter().any(|root| root.starts_with(other) || other.starts_with(root)))
+    folders_of(text)
+        .any(|other| roots.iter().any(|root| root.starts_with(other) || other.starts_with(root)))
 }
 
 /// The earliest of the times of the marks in `folder`. `None` if none has one. A mark that cannot be
 /// read counts as the earliest possible time.
-fn oldest(folder: &Path, time: impl Fn(&Path) -> io::Result<Option<Stamp>>) -> Option<Stamp> {
+fn oldest(
+    folder: &Path,
+    mut time: impl FnMut(&Path) -> io::Result<Option<Stamp>>,
+) -> Option<Stamp> {
     let unknown = Some((0, 0));
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -250,7 +314,7 @@ pub fn marks_folder(state: &Path) -> PathBuf {
 /// first of them. `None` if there are none. `folder`: see [`marks_folder`]. Changes no mark.
 pub fn running_since(folder: &Path, roots: &[PathBuf]) -> Option<(i64, i64)> {
     oldest(folder, |path| {
-        let FoundMark { file, time, text } = FoundMark::read(path)?;
+        let FoundMark { file, time, text, .. } = FoundMark::read(path)?;
         match Flock::lock(file, FlockArg::LockSharedNonblock) {
             Err((_, Errno::EWOULDBLOCK)) => Ok(is_near(&text, roots).then_some(time)),
             Err((_, errno)) => Err(errno.into()),
@@ -343,10 +407,50 @@ mod tests {
     }
 
     #[test]
+    fn unchecked_commands_are_found_until_they_are_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().to_str().unwrap();
+        let since = || marks(folder.path(), root).unchecked_since();
+        assert_eq!(since(), None);
+        let mut theirs = marks(folder.path(), root);
+        theirs.begin().unwrap();
+        assert_eq!(since(), None, "it still runs");
+        let begun = theirs.begun;
+        drop(theirs);
+        next_tick(folder.path());
+        assert!(begun.is_some() && since() == begun);
+        // A session elsewhere leaves the mark.
+        let mut elsewhere = marks(folder.path(), "/elsewhere");
+        assert_eq!(elsewhere.unchecked_since(), None);
+        elsewhere.begin().unwrap();
+        assert_eq!(elsewhere.others_since(), None);
+        elsewhere.forget_unchecked();
+        elsewhere.end();
+        assert_eq!(since(), begun);
+        let mut ours = marks(folder.path(), root);
+        assert_eq!(ours.unchecked_since(), begun);
+        ours.begin().unwrap();
+        assert_eq!((ours.unchecked_since(), ours.others_since()), (None, None));
+        assert_eq!(since(), begun, "it is not reported yet");
+        ours.forget_unchecked();
+        ours.end();
+        drop(ours);
+        assert_eq!(since(), None);
+        // The mark of a folder that is gone is removed.
+        let mut theirs = marks(folder.path(), "/gone");
+        theirs.begin().unwrap();
+        drop(theirs);
+        let count = || fs::read_dir(folder.path().join("running")).unwrap().count();
+        let before = count();
+        assert_eq!((since(), count()), (None, before - 1));
+    }
+
+    #[test]
     fn marks_of_ended_processes_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let mut theirs = marks(folder.path(), "/elsewhere");
         theirs.begin().unwrap();
+        theirs.end();
         drop(theirs);
         let count = || fs::read_dir(folder.path().join("running")).unwrap().count();
         assert_eq!(count(), 1);

@@ -6,17 +6,19 @@ use crate::protect::place::next_tick;
 /// Two sessions in one workspace.
 fn two_sessions() -> (ProtectedWorkspace, Arc<Protection>) {
     let mut world = ProtectedWorkspace::with(|root| write(root, ".envrc", "the user's\n"));
-    let base = world.root.parent().unwrap().to_owned();
-    let session = |name: &str| {
-        let quarantine = base.join(name).join("quarantine");
-        let roots = std::slice::from_ref(&world.root);
-        let protection = Protection::new(roots, Vec::new(), None, Vec::new(), quarantine).unwrap();
-        Arc::new(protection.marking(base.join("running")))
-    };
-    let (first, second) = (session("one"), session("two"));
+    let (first, second) = (another(&world, "one"), another(&world, "two"));
     world.protection = first;
-    next_tick(&base);
+    next_tick(world.root.parent().unwrap());
     (world, second)
+}
+
+/// Another session in the workspace of `world`.
+fn another(world: &ProtectedWorkspace, name: &str) -> Arc<Protection> {
+    let base = world.root.parent().unwrap();
+    let quarantine = base.join(name).join("quarantine");
+    let roots = std::slice::from_ref(&world.root);
+    let protection = Protection::new(roots, Vec::new(), None, Vec::new(), quarantine).unwrap();
+    Arc::new(protection.marking(base.join("running")))
 }
 
 #[test]
@@ -175,4 +177,47 @@ fn known_git_files_are_restored_although_another_session_changes_their_folder() 
     assert!(!world.exists(".cargo/config.toml"));
     world.protection.check_after(ours);
     assert!(!world.exists(".cargo/config.toml"));
+}
+
+#[test]
+fn command_that_was_not_checked_because_posse_was_killed_is_reported_by_the_next_session() {
+    let (mut world, second) = two_sessions();
+    write(&world.root, "old/config.toml", "[alias]\nb = \"!evil\"\n");
+    next_tick(world.root.parent().unwrap());
+    let theirs = second.survey();
+    write(&world.root, ".git/hooks/post-commit", "evil");
+    write(&world.root, "app/.envrc", "evil");
+    fs::rename(world.root.join("old"), world.root.join(".cargo")).unwrap();
+    // As if the process had been killed: nothing is checked, and the lock is free.
+    let Survey { protection, .. } = &theirs;
+    assert!(protection.is_some());
+    second.lock().marks = None;
+    drop((theirs, second));
+    // A session that is killed before its first check reports nothing, and loses nothing.
+    let next = another(&world, "three");
+    let killed = std::mem::replace(&mut world.protection, next);
+    let survey = killed.survey();
+    killed.lock().marks = None;
+    drop((survey, killed));
+    let survey = world.protection.survey();
+    let found = world.protection.check_after(survey);
+    let mut reported: Vec<&Path> = found
+        .iter()
+        .filter(|finding| finding.what == ProtectedChange::Unchecked)
+        .map(|finding| finding.path.strip_prefix(&world.root).unwrap())
+        .collect();
+    reported.sort();
+    let expected = [".cargo/config.toml", ".git/hooks", "app/.envrc"];
+    assert_eq!(reported, expected.map(Path::new), "{found:?}");
+    assert_eq!(found.len(), reported.len(), "{found:?}");
+    assert!(world.exists("app/.envrc"), "its earlier state is unknown");
+    let text = found.last().unwrap().to_string();
+    let expected = "app/.envrc has changed since a command started that was not checked, because \
+                    posse ended before: check it before a program is started in that folder";
+    assert!(text.ends_with(expected), "{text}");
+    // Once is enough.
+    assert_eq!(world.after(|_| {}), []);
+    let again = another(&world, "four");
+    let survey = again.survey();
+    assert_eq!(again.check_after(survey), []);
 }
