@@ -1,22 +1,28 @@
 //! `posse permissions check`: decisions of the policy about commands, one JSON object per line.
 
+use std::cell::OnceCell;
 use std::io::{self, BufRead, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
 
 use posse_actors::event::{Grant, PermissionMode, SandboxTier};
+use posse_actors::ports::CheckpointCoverage;
 use posse_base::terminal;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::checkpoint::Store;
 use crate::cli::PermissionsAction;
-use crate::commands::notices;
-use crate::config::Environment;
+use crate::commands::{checkpoint_store, notices};
+use crate::config::{Dirs, Environment, Settings};
 use crate::failure::{ErrorCode, Exit, Failure, all_or_failures};
 use crate::permission::{
-    Checked, CommandToCheck, NetworkMode, PolicySettings, RulePolicy, SandboxMode, command_grant,
-    command_outputs, command_paths,
+    Checked, CommandToCheck, NetworkMode, PolicySettings, RulePolicy, SandboxMode,
+    command_deletions, command_grant, command_outputs, command_paths,
 };
+use crate::start_mode::no_checkpoints;
 use crate::tools::bash::links;
-use crate::wiring::{WorkspaceContext, place};
+use crate::tools::workspace::Workspace;
+use crate::wiring::{WorkspaceContext, place, workspace_roots};
 
 /// Maximum bytes of one input line, or of a command on standard input. A longer line counts as
 /// invalid, a longer command is an error.
@@ -48,32 +54,9 @@ pub(super) fn check(
     // Instead of a denial by `locked`, the question of the mode `ask` is shown.
     let mode =
         PermissionMode::named(permission_mode).filter(|mode| *mode != PermissionMode::Locked);
-    let WorkspaceContext { cwd, dirs, loaded } = place(location, Vec::new(), environment)?;
-    notices(&loaded);
-    let grants = grants(granted)?;
-    let sandbox = &loaded.settings.sandbox;
-    let policy = RulePolicy::new(PolicySettings {
-        roots: vec![cwd.display().to_string()],
-        sandbox: SandboxMode::named(&sandbox.mode).unwrap_or_default(),
-        network: NetworkMode::named(&sandbox.network).unwrap_or_default(),
-        rules: loaded.settings.permissions.clone(),
-        project_rules: loaded.settings.project_rules,
-        own_dirs: dirs.own_folders().iter().map(|dir| dir.display().to_string()).collect(),
-        home: environment.get("HOME").map(str::to_owned),
-        ..PolicySettings::default()
-    })?;
-    let cwd = cwd.display().to_string();
-    let home = environment.get("HOME");
-    let judge = |command: &str| {
-        let links = links::resolve(&command_paths(command, &cwd, home));
-        let replaces = links::existing(command_outputs(command, &cwd, home));
-        let (links, replaces) = (&links, &replaces);
-        let tier = &SandboxTier::Full;
-        policy.check_resolved(
-            CommandToCheck { command, cwd: &cwd, links, replaces, tier, mode },
-            &grants,
-        )
-    };
+    let context = place(location, Vec::new(), environment)?;
+    notices(&context.loaded);
+    let judge = CommandJudge::open(&context, grants(granted)?, mode, environment)?;
     let mut out = BufWriter::new(terminal::stdout());
     let mut strictest = Exit::Done;
     if *jsonl {
@@ -101,10 +84,89 @@ pub(super) fn check(
         } else {
             command.join(" ")
         };
-        print(&judge(&command), &mut strictest, &mut out).map_err(|error| io_error(&error))?;
+        print(&judge.checked(&command), &mut strictest, &mut out)
+            .map_err(|error| io_error(&error))?;
         out.flush().map_err(|error| io_error(&error))?;
     }
     Ok(if *exit_code { strictest } else { Exit::Done })
+}
+
+/// The policy of a session in a workspace, for commands that do not run.
+struct CommandJudge<'a> {
+    policy: RulePolicy,
+    grants: Vec<Grant>,
+    /// `None`: rules and grants alone decide.
+    mode: Option<PermissionMode>,
+    workspace: Workspace,
+    cwd: &'a Path,
+    home: Option<String>,
+    dirs: &'a Dirs,
+    settings: &'a Settings,
+    /// Checkpoints of the workspace, opened for the first command that deletes or replaces files.
+    /// `None` if they are not available.
+    store: OnceCell<Option<Store>>,
+}
+
+impl<'a> CommandJudge<'a> {
+    fn open(
+        context: &'a WorkspaceContext,
+        grants: Vec<Grant>,
+        mode: Option<PermissionMode>,
+        environment: &Environment,
+    ) -> Result<CommandJudge<'a>, Vec<Failure>> {
+        let WorkspaceContext { cwd, dirs, loaded } = context;
+        let settings = &loaded.settings;
+        let sandbox = &settings.sandbox;
+        let shown = |path: &PathBuf| path.display().to_string();
+        let workspace = workspace_roots::open(cwd, &[], settings).map_err(|error| vec![error])?;
+        let home = environment.get("HOME").map(str::to_owned);
+        let policy = RulePolicy::new(PolicySettings {
+            roots: workspace.roots().map(|root| root.display().to_string()).collect(),
+            sandbox: SandboxMode::named(&sandbox.mode).unwrap_or_default(),
+            network: NetworkMode::named(&sandbox.network).unwrap_or_default(),
+            rules: settings.permissions.clone(),
+            project_rules: settings.project_rules,
+            readable_secrets: sandbox.readable_secrets.iter().map(shown).collect(),
+            own_dirs: dirs.own_folders().iter().map(|dir| dir.display().to_string()).collect(),
+            home: home.clone(),
+            no_checkpoints: no_checkpoints(settings),
+            ..PolicySettings::default()
+        })?;
+        let store = OnceCell::new();
+        Ok(CommandJudge { policy, grants, mode, workspace, cwd, home, dirs, settings, store })
+    }
+
+    fn checked(&self, command: &str) -> Checked {
+        let (shown, home) = (self.cwd.display().to_string(), self.home.as_deref());
+        let cwd = shown.as_str();
+        let links = &links::resolve(&command_paths(command, cwd, home));
+        let outputs = command_outputs(command, cwd, home);
+        let deleted = command_deletions(command, cwd, home);
+        let (replaces, mut deletions) = links::losses(outputs, deleted, &self.workspace);
+        // Other modes ask about restorable deletions, too.
+        if self.mode == Some(PermissionMode::Auto) {
+            deletions.are_restorable = self.can_cover(&deletions.paths);
+            deletions.replaced_are_restorable = self.can_cover(&deletions.replaced);
+        }
+        let (replaces, deletions, mode) = (&replaces, &deletions, self.mode);
+        let tier = &SandboxTier::Full;
+        let command = CommandToCheck { command, cwd, links, replaces, deletions, tier, mode };
+        self.policy.check_resolved(command, &self.grants)
+    }
+
+    /// True if there are `paths`, and a checkpoint that is taken now covers all of them.
+    fn can_cover(&self, paths: &[String]) -> bool {
+        if paths.is_empty() {
+            return false;
+        }
+        let store = self.store.get_or_init(|| {
+            let folder = checkpoint_store::folder(self.cwd, self.dirs);
+            let workspace = workspace_roots::open(self.cwd, &[], self.settings).ok()?;
+            checkpoint_store::store(&folder, workspace, &self.settings.checkpoints, self.dirs).ok()
+        });
+        let coverage = store.as_ref().map(|store| store.coverage(paths, None));
+        coverage.is_some_and(|found| found.is_ok_and(|found| found != CheckpointCoverage::None))
+    }
 }
 
 fn io_error(error: &io::Error) -> Vec<Failure> {
@@ -132,11 +194,7 @@ fn grants(prefixes: &[String]) -> Result<Vec<Grant>, Vec<Failure>> {
 /// Judges each line of standard input and prints the decisions to `out`. Raises `strictest` to the
 /// strictest decision about a valid line. Returns the number of invalid lines, for which it prints
 /// the decision `ask` and the error.
-fn lines(
-    judge: &dyn Fn(&str) -> Checked,
-    strictest: &mut Exit,
-    out: &mut dyn Write,
-) -> io::Result<usize> {
+fn lines(judge: &CommandJudge<'_>, strictest: &mut Exit, out: &mut dyn Write) -> io::Result<usize> {
     let mut input = io::stdin().lock();
     let mut broken = 0;
     let mut line = Vec::new();
@@ -155,7 +213,7 @@ fn lines(
             continue;
         }
         match serde_json::from_slice::<CommandLine>(&line) {
-            Ok(line) => print(&judge(&line.command), strictest, out)?,
+            Ok(line) => print(&judge.checked(&line.command), strictest, out)?,
             Err(error) => {
                 broken += 1;
                 let answer = json!({ "decision": "ask", "error": error.to_string() });

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use posse_actors::event::{Grant, PermissionMode, SandboxTier};
 use posse_actors::ports::{
-    CommandConfinement, Coverage, EffectClass, ModeDecision, ModeProfile, decide,
+    CommandConfinement, CommandDeletions, Coverage, EffectClass, ModeDecision, ModeProfile, decide,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -151,8 +151,13 @@ impl ModeContext {
                 EffectClass::FileCommand,
             ),
             self.part(
-                "commands that are known to delete or overwrite files, or to discard work",
+                "commands that are known to delete or overwrite files that no checkpoint covers, \
+                 or to discard work",
                 EffectClass::Destruction,
+            ),
+            self.part(
+                "commands that are known to delete or overwrite files that a checkpoint covers",
+                EffectClass::RestorableDeletion,
             ),
             self.part(sends, EffectClass::NetworkCommand),
             self.part("other commands", EffectClass::Command),
@@ -248,7 +253,8 @@ pub fn examples(
 ) -> Vec<Example> {
     let judged = EXAMPLES.map(|command| {
         let mode = Some(mode);
-        let checked = CommandToCheck { command, cwd, links: &[], replaces: &[], tier, mode };
+        let (links, replaces, deletions) = (&[], &[], &CommandDeletions::default());
+        let checked = CommandToCheck { command, cwd, links, replaces, deletions, tier, mode };
         let checked = policy.check_resolved(checked, grants);
         Example { command, decision: checked.decision, reason: checked.reason }
     });

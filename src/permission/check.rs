@@ -82,6 +82,8 @@ pub struct CommandToCheck<'a> {
     pub links: &'a [PathLink],
     /// Existing files that it would replace.
     pub replaces: &'a [String],
+    /// Files that it deletes or replaces and that a checkpoint may bring back.
+    pub deletions: &'a CommandDeletions,
     /// Sandbox tier.
     pub tier: &'a SandboxTier,
     /// Permission mode. `None`: the decision of rules and grants alone, to which no mode adds or
@@ -97,14 +99,15 @@ impl RulePolicy {
     /// links into account.
     pub fn check(&self, command: &str, cwd: &str, grants: &[Grant]) -> Checked {
         let (tier, mode) = (&SandboxTier::Full, None);
-        let command = CommandToCheck { command, cwd, links: &[], replaces: &[], tier, mode };
+        let (links, replaces, deletions) = (&[], &[], &CommandDeletions::default());
+        let command = CommandToCheck { command, cwd, links, replaces, deletions, tier, mode };
         self.check_resolved(command, grants)
     }
 
     /// Decides as [`RulePolicy::check`] does about a command whose links are resolved, on a sandbox
     /// tier and in a permission mode.
     pub fn check_resolved(&self, checked: CommandToCheck<'_>, grants: &[Grant]) -> Checked {
-        let CommandToCheck { command, cwd, links, replaces, tier, mode } = checked;
+        let CommandToCheck { command, cwd, links, replaces, deletions, tier, mode } = checked;
         let tool = ToolAnnotations::new(Access::Process).in_rules(COMMAND_NAMES[0]);
         let situation = Situation {
             tool: &tool,
@@ -124,7 +127,7 @@ impl RulePolicy {
                 cwd: cwd.to_owned(),
                 links: links.to_vec(),
                 replaces: replaces.to_vec(),
-                deletions: CommandDeletions::default(),
+                deletions: deletions.clone(),
                 in_trial: false,
                 secrets: posse_actors::ports::CommandSecrets::default(),
             }],
@@ -147,7 +150,8 @@ impl RulePolicy {
         };
         let programs = programs(&case);
         let unsure = case.scripts.iter().any(|script| script.findings.unsure);
-        let missing = self.uncovered(&case);
+        let needing = mode.and_then(|mode| self.needing_an_answer(mode, &case));
+        let missing = needing.unwrap_or_else(|| self.uncovered(&case));
         let needs = missing.iter().take(PROGRAMS_MAX).map(|uncovered| Need {
             part: uncovered.part.map(|part| quoted(&part.words)),
             reason: uncovered.reason.clone(),

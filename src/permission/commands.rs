@@ -207,15 +207,23 @@ impl RulePolicy {
     /// a grant if commands may be allowed, and one grant would cover all these parts and may be
     /// suggested. `rule` is `None`; the caller sets it.
     pub(super) fn command_question(&self, case: &JudgedAction<'_>) -> PermissionQuestion {
+        self.question_about(case, &self.uncovered(case))
+    }
+
+    /// The permission request of [`RulePolicy::command_question`] about the parts `missing`.
+    pub(super) fn question_about(
+        &self,
+        case: &JudgedAction<'_>,
+        missing: &[Uncovered<'_>],
+    ) -> PermissionQuestion {
         let situation = case.situation;
         let allowed = self.allows_commands(situation);
-        let missing = self.uncovered(case);
-        let suggested = allowed.is_ok().then(|| suggestion(&missing)).flatten();
+        let suggested = allowed.is_ok().then(|| suggestion(missing)).flatten();
         let (grant, grants_part) =
             suggested.map_or((None, false), |(grant, part)| (Some(grant), part));
         let mut reason = match &allowed {
             Err(why) => format!("{why}: every command is asked about"),
-            Ok(()) => missing_text(&missing),
+            Ok(()) => missing_text(missing),
         };
         let mut scopes = vec![Scope::Once];
         if let Some(grant) = &grant {

@@ -5,20 +5,22 @@ use std::path::Path;
 
 use posse_actors::event::{PermissionMode, SandboxTier};
 use posse_actors::ports::{
-    Access, Action, Caller, CommandConfinement, Confinement, Coverage, EffectClass, ModeDecision,
-    ModeProfile, NEEDS_NETWORK, NetworkAccess, Operation, PermissionQuestion, Situation, Verdict,
-    decide,
+    Access, Action, Caller, CommandConfinement, CommandDeletions, Confinement, Coverage,
+    EffectClass, ModeDecision, ModeProfile, NEEDS_NETWORK, NetworkAccess, Operation,
+    PermissionQuestion, Situation, Verdict, decide,
 };
 use posse_base::failure::printable;
 use posse_base::protected::is_protected_in;
 use posse_base::secrets::is_secret;
 
-use crate::commands::only_reads;
-use crate::shell::Judged;
+use crate::commands::{Uncovered, only_reads};
 use crate::shell::allow::PlainCommand;
 use crate::shell::effects::{Hazards, hazards, moves_files};
 use crate::shell::options::Reading;
-use crate::{JudgedAction, PolicySettings, RulePolicy, SandboxMode, command_deletions, deny};
+use crate::shell::{Judged, quoted};
+use crate::{
+    JudgedAction, PolicySettings, RulePolicy, SandboxMode, command_deletions, command_outputs, deny,
+};
 
 /// Class of an action, with the reason why modes treat it with care.
 struct Classified {
@@ -83,7 +85,13 @@ impl RulePolicy {
             {
                 Verdict::Ask(question)
             }
-            (ModeDecision::Ask(profile), Verdict::Ask(question)) => {
+            (ModeDecision::Ask(profile), Verdict::Ask(mut question)) => {
+                if coverage == Coverage::Uncovered
+                    && let Some(missing) = self.needing_an_answer(mode, case)
+                {
+                    let rule = question.rule;
+                    question = PermissionQuestion { rule, ..self.question_about(case, &missing) };
+                }
                 let is_free = matches!(mode, PermissionMode::Edits | PermissionMode::Auto);
                 let reason = match reason.filter(|_| is_free && coverage == Coverage::Uncovered) {
                     Some(reason) => format!("{reason}; {}", question.reason),
@@ -106,6 +114,53 @@ impl RulePolicy {
                 deny(&format!("permission mode: {mode}"), &why)
             }
         }
+    }
+
+    /// The parts of the commands that `mode` does not allow by themselves. `None` if these are all
+    /// uncovered parts, none of them, or not the reason for the question.
+    pub(super) fn needing_an_answer<'a>(
+        &self,
+        mode: PermissionMode,
+        case: &'a JudgedAction<'_>,
+    ) -> Option<Vec<Uncovered<'a>>> {
+        let [operation @ Operation::Execute { .. }] = case.action.operations.as_slice() else {
+            return None;
+        };
+        let is_free = |part: &PlainCommand| {
+            let plain = part.literal && part.acts.is_none() && part.barred.is_none();
+            plain && self.is_allowed_alone(mode, case, operation, part)
+        };
+        let mut missing = self.uncovered(case);
+        let before = missing.len();
+        missing.retain(|uncovered| !uncovered.part.is_some_and(is_free));
+        (!missing.is_empty() && missing.len() < before).then_some(missing)
+    }
+
+    /// True if `mode` allows the part `part` of the command `operation` as a command of its own.
+    fn is_allowed_alone(
+        &self,
+        mode: PermissionMode,
+        case: &JudgedAction<'_>,
+        operation: &Operation,
+        part: &PlainCommand,
+    ) -> bool {
+        let mut operation = operation.clone();
+        let Operation::Execute { command, cwd, replaces, deletions, .. } = &mut operation else {
+            return false;
+        };
+        *command = quoted(&part.words);
+        *deletions = CommandDeletions::default();
+        let home = self.settings.home.as_deref();
+        // What exists of these is known of all parts together.
+        if !replaces.is_empty() && !command_outputs(command, cwd, home).is_empty() {
+            return false;
+        }
+        replaces.clear();
+        let action = Action { operations: vec![operation], ..case.action.clone() };
+        let alone = self.judged_action(&action, case.situation, case.mode_reads);
+        let class = self.classified(&alone).class;
+        let confinement = self.command_confinement(case.situation);
+        matches!(decide(mode, class, Coverage::Uncovered, confinement), ModeDecision::Allow(_))
     }
 
     /// Restriction of `mode` on this machine, in words; `None` if it means what it says.

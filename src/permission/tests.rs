@@ -107,6 +107,13 @@ pub(super) fn judged(policy: &RulePolicy, action: &Action, situation: &Situation
     }
 }
 
+const NO_DELETIONS: &CommandDeletions = &CommandDeletions {
+    paths: Vec::new(),
+    are_restorable: false,
+    replaced: Vec::new(),
+    replaced_are_restorable: false,
+};
+
 /// `command` in the root of the workspace, without a permission mode.
 pub(super) fn resolved<'a>(
     command: &'a str,
@@ -117,6 +124,7 @@ pub(super) fn resolved<'a>(
         cwd: ROOT,
         links,
         replaces: &[],
+        deletions: NO_DELETIONS,
         tier: &SandboxTier::Full,
         mode: None,
     }

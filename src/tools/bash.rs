@@ -14,16 +14,16 @@ mod secrets;
 mod trial;
 
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::stat::fstat;
 use posse_actors::event::{Event, SandboxTier};
 use posse_actors::ports::{
-    Access, Action, BackgroundScope, CallContext, CallTrial, CommandDeletions, CommandOutput,
-    Confinement, Operation, OutputDelta, PermittedCall, PortFuture, Prepared, RunContext, Tool,
-    ToolAnnotations, ToolError, ToolOutput, ToolSpec,
+    Access, Action, BackgroundScope, CallContext, CallTrial, CommandDeletions, Confinement,
+    Operation, OutputDelta, PermittedCall, PortFuture, Prepared, RunContext, Tool, ToolAnnotations,
+    ToolError, ToolOutput, ToolSpec,
 };
 use posse_base::failure::printable;
 use posse_base::protected::is_protected;
@@ -340,7 +340,6 @@ fn prepare(
     let paths = env.commands.paths(&command, &cwd);
     let links = links::resolve(&paths);
     let secrets = secrets::named(env, sandbox, &paths, hidden);
-    // A job can delete long after the checkpoint before it.
     let (replaces, deletions) = losses(env, &command, &cwd, background || dry_run);
     let mut operations = vec![Operation::Execute {
         command: command.clone(),
@@ -390,29 +389,18 @@ fn prepare(
     Ok(prepared(NAME, operations, words, digest, BashPayload::Command(payload)))
 }
 
-/// Existing files of the workspace that the command would replace, as far as its words name them, and
-/// the deletions and replacements that a checkpoint may take back: none for a command that runs
-/// later.
+/// Existing files that the command would replace, and what a checkpoint may take back: nothing of a
+/// command that runs later, which can be long after the checkpoint before it.
 fn losses(
     env: &ToolEnvironment,
     command: &str,
     cwd: &str,
     is_later: bool,
 ) -> (Vec<String>, CommandDeletions) {
-    let inside = |output: &CommandOutput| {
-        let path = &output.path;
-        path == "/" || env.workspace.roots().any(|root| Path::new(path).starts_with(root))
-    };
-    let outputs: Vec<CommandOutput> =
-        env.commands.outputs(command, cwd).into_iter().filter(inside).collect();
-    let existing = links::existing(outputs.clone());
-    if is_later {
-        return (existing, CommandDeletions::default());
-    }
-    let deletions = env.commands.deletions(command, cwd).unwrap_or_default();
-    let are_known = links::are_known_files(&outputs, &existing);
-    let replaced = if are_known { existing.clone() } else { Vec::new() };
-    (existing, CommandDeletions { replaced, ..deletions })
+    let outputs = env.commands.outputs(command, cwd);
+    let deleted = env.commands.deletions(command, cwd);
+    let (replaces, deletions) = links::losses(outputs, deleted, &env.workspace);
+    (replaces, if is_later { CommandDeletions::default() } else { deletions })
 }
 
 fn check(command: &str) -> Result<(), ToolError> {

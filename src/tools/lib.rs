@@ -46,8 +46,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use posse_actors::ports::{
-    Action, CommandDeletions, CommandOutput, CommandPath, Operation, Prepared, ToolAnnotations,
-    ToolError, ToolSpec, Toolbox,
+    Action, CommandOutput, CommandPath, Operation, Prepared, ToolAnnotations, ToolError, ToolSpec,
+    Toolbox,
 };
 use posse_base::secrets::readable::ReadableSecrets;
 use posse_base::threads;
@@ -175,8 +175,8 @@ impl CommandReader {
 
     /// Returns the files that `command` deletes in the working directory `cwd`, if its words name
     /// all of them.
-    fn deletions(&self, command: &str, cwd: &str) -> Option<CommandDeletions> {
-        (self.deletions)(command, cwd, self.home.as_deref()).map(CommandDeletions::of)
+    fn deletions(&self, command: &str, cwd: &str) -> Option<Vec<String>> {
+        (self.deletions)(command, cwd, self.home.as_deref())
     }
 
     /// Returns the programs that `command` runs in the working directory `cwd`, each with its

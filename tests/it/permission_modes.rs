@@ -246,6 +246,8 @@ fn read_only_agent_starts_in_plan() {
 #[test]
 fn check_judges_in_a_mode() {
     let (machine, _server) = machine_for(Vec::new());
+    machine.write(".gitignore", "*.out\n");
+    machine.write("left.out", "no checkpoint has it");
     let decision = |mode: Option<&str>, command: &str| {
         let mut args = vec!["permissions", "check"];
         args.extend(mode.iter().flat_map(|mode| ["--permission-mode", *mode]));
@@ -260,7 +262,11 @@ fn check_judges_in_a_mode() {
     for (command, expected) in [
         ("ls", ["ask", "allow", "allow", "allow", "allow", "ask"]),
         ("make", ["ask", "allow", "ask", "ask", "allow", "ask"]),
-        ("cp there.txt kept.txt", ["ask", "allow", "ask", "ask", "ask", "ask"]),
+        // A checkpoint covers the file.
+        ("cp there.txt kept.txt", ["ask", "allow", "ask", "ask", "allow", "ask"]),
+        ("rm kept.txt", ["ask", "allow", "ask", "ask", "allow", "ask"]),
+        ("rm left.out", ["ask", "allow", "ask", "ask", "ask", "ask"]),
+        ("rm kept.txt left.out", ["ask", "allow", "ask", "ask", "ask", "ask"]),
         ("cp there.txt other.txt", ["ask", "allow", "ask", "allow", "allow", "ask"]),
         ("curl x", ["ask", "deny", "ask", "ask", "allow", "ask"]),
         ("rm -rf /", ["deny"; 6]),

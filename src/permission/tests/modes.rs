@@ -185,6 +185,38 @@ fn replaced_files_that_a_checkpoint_brings_back_are_no_question_in_auto() {
 }
 
 #[test]
+fn question_in_auto_names_only_the_parts_that_auto_does_not_allow() {
+    let policy = policy(&[]);
+    let tool = annotations("bash");
+    let exists = format!("{ROOT}/b");
+    for (command, replaces, expected, grant) in [
+        ("make && git push", &[][..], "`git` needs the network; `git push`: no rule", None),
+        ("mkdir -p a && touch b && rm -rf src", &[], "`rm -rf src`: no rule", None),
+        // The copy is the reason, and the judge does not know of which part.
+        ("make && cp a b", &[&*exists], "`cp a b`: no rule", None),
+        // All parts need an answer, or the words do not tell.
+        ("git push && git push -f", &[], "`git push`: no rule", None),
+        ("make $X && git push", &[], "`make '$…'`: ", None),
+    ] {
+        let mut action = action(&format!("bash {command}"));
+        let Operation::Execute { replaces: existing, .. } = &mut action.operations[0] else {
+            panic!()
+        };
+        *existing = replaces.iter().map(|&path| path.to_owned()).collect();
+        let situation = Situation {
+            mode: PermissionMode::Auto,
+            tool: &tool,
+            ..situation("build", &[], AnswerSource::Human)
+        };
+        let Verdict::Ask(question) = policy.judge(&action, &situation) else { panic!("{command}") };
+        assert!(question.reason.contains(expected), "{command}: {}", question.reason);
+        let is_named = |part: &str| question.reason.contains(&format!("`{part}`:"));
+        assert!(!["make", "mkdir -p a", "touch b"].iter().any(|part| is_named(part)));
+        assert_eq!(question.grant.map(|grant| grant.target).as_deref(), grant, "{command}");
+    }
+}
+
+#[test]
 fn network_by_domain_is_the_question_of_auto_alone() {
     let tier = SandboxTier::Full;
     let judged = |network, asking, call: &str| {

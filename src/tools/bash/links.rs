@@ -9,7 +9,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use globset::GlobBuilder;
-use posse_actors::ports::{CommandOutput, CommandPath, EarlierName, PathLink};
+use posse_actors::ports::{CommandDeletions, CommandOutput, CommandPath, EarlierName, PathLink};
+
+use crate::workspace::Workspace;
 
 /// Maximum number of folder entries that are read for the patterns of one command.
 const ENTRIES_MAX: usize = 4096;
@@ -36,7 +38,7 @@ pub fn resolve(paths: &[CommandPath]) -> Vec<PathLink> {
 /// Paths of those `outputs` that are files or symbolic links by now, of the root folder, of folders
 /// whose path ends with `/.`, and of those to which a link leads under an earlier name. Of a pattern,
 /// the first name that matches; the folder if it has too many names or cannot be read.
-pub fn existing(outputs: impl IntoIterator<Item = CommandOutput>) -> Vec<String> {
+fn existing(outputs: impl IntoIterator<Item = CommandOutput>) -> Vec<String> {
     let exists = |path: &str| {
         let found = Path::new(path).symlink_metadata();
         found.is_ok_and(|data| !data.is_dir() || path == "/" || path.ends_with("/."))
@@ -60,10 +62,27 @@ pub fn existing(outputs: impl IntoIterator<Item = CommandOutput>) -> Vec<String>
     paths
 }
 
+/// Existing files below the roots of `workspace` that a command with these `outputs` would replace, as
+/// far as its words name them, and what a checkpoint may take back: the replacements, and the
+/// deletion of `deleted`.
+pub fn losses(
+    mut outputs: Vec<CommandOutput>,
+    deleted: Option<Vec<String>>,
+    workspace: &Workspace,
+) -> (Vec<String>, CommandDeletions) {
+    outputs.retain(|CommandOutput { path, .. }| {
+        path == "/" || workspace.roots().any(|root| Path::new(path).starts_with(root))
+    });
+    let existing = existing(outputs.clone());
+    let replaced = if are_known_files(&outputs, &existing) { existing.clone() } else { Vec::new() };
+    let deletions = CommandDeletions::of(deleted.unwrap_or_default());
+    (existing, CommandDeletions { replaced, ..deletions })
+}
+
 /// True if `replaced`, the existing paths of `outputs`, are all files that a command replaces: it names
 /// each, none by a pattern or under a name that the command gives, and each is a regular file
 /// without another name.
-pub fn are_known_files(outputs: &[CommandOutput], replaced: &[String]) -> bool {
+fn are_known_files(outputs: &[CommandOutput], replaced: &[String]) -> bool {
     let is_named = |output: &CommandOutput| output.pattern.is_none() && output.earlier.is_none();
     let is_file = |path: &String| {
         let found = Path::new(path).symlink_metadata();
