@@ -130,12 +130,14 @@ impl Assembly for AnthropicReply {
             "max_tokens" => StopReason::MaxTokens,
             "model_context_window_exceeded" => return Err(Fault::ContextFull),
             "refusal" | "content_filter" | "safety" | "sensitive" => StopReason::ContentFilter,
-            _ if has_calls => StopReason::ToolUse,
+            "" | "tool_use" | "end_turn" | "stop_sequence" if has_calls => StopReason::ToolUse,
             // The server would continue this turn; there is nothing to do here.
             "pause_turn" => StopReason::Error,
             "end_turn" | "stop_sequence" => StopReason::EndTurn,
-            _ if self.draft.text.is_empty() => StopReason::Error,
-            _ => StopReason::EndTurn,
+            _ if self.draft.text.is_empty() && !has_calls => StopReason::Error,
+            "" | "tool_use" => StopReason::EndTurn,
+            // The server has stopped early for a reason of its own.
+            _ => StopReason::MaxTokens,
         };
         if stop_reason == StopReason::ToolUse && self.blocks.iter().any(|part| !is_whole(part)) {
             return Err(Fault::Senseless("a call of the reply has no end"));

@@ -32,6 +32,19 @@ const WITHHELD: &[&str] = &[
 const NO_CALL: &[&str] =
     &["function_call_filter", "malformed_function_call", "unexpected_tool_call"];
 
+/// True if `finish`, in lower case, is the end of a whole reply: one of the API, or of servers that
+/// speak it, such as `eos_token` and `stop_sequence`.
+fn is_whole(finish: &str) -> bool {
+    const NAMES: [&str; 8] =
+        ["", "done", "finish", "finished", "tool_calls", "tool_call", "tool_use", "function_call"];
+    let has = |part: &str| finish.contains(part);
+    NAMES.contains(&finish)
+        || has("stop")
+        || has("eos")
+        || finish.starts_with("end")
+        || finish.starts_with("complete")
+}
+
 /// Meaning of a JSON text that is added to a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeltaMode {
@@ -234,6 +247,12 @@ impl Assembly for ChatReply {
             }
             "error" => StopReason::Error,
             odd if NO_CALL.iter().any(|word| odd.starts_with(word)) => StopReason::Error,
+            full if full.contains("context_window") => return Err(Fault::ContextFull),
+            // Such as `abort` or `insufficient_system_resource`: the server has stopped early.
+            cut if !is_whole(cut) => {
+                let is_empty = self.draft.text.is_empty() && self.calls.is_empty();
+                if is_empty { StopReason::Error } else { StopReason::MaxTokens }
+            }
             _ if !self.calls.is_empty() => StopReason::ToolUse,
             _ if self.draft.is_refusal() => StopReason::ContentFilter,
             "tool_calls" | "function_call" if self.draft.text.is_empty() => StopReason::Error,

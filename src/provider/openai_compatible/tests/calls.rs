@@ -86,7 +86,13 @@ async fn stops_with_tool_use_only_if_there_is_a_call() {
         (vec![], "tool_calls", StopReason::Error, 0),
         (vec![call], "stop", StopReason::ToolUse, 1),
         (vec![call], "tool_calls", StopReason::ToolUse, 1),
-        (vec![call], "whatever", StopReason::ToolUse, 1),
+        (vec![call], "eos_token", StopReason::ToolUse, 1),
+        (vec![text], "STOP_SEQUENCE", StopReason::EndTurn, 0),
+        // The server has stopped early.
+        (vec![call], "abort", StopReason::MaxTokens, 1),
+        (vec![text], "insufficient_system_resource", StopReason::MaxTokens, 0),
+        (vec![text], "repetition", StopReason::MaxTokens, 0),
+        (vec![], "cancelled", StopReason::Error, 0),
         // The cut call stays, so that the model is told why it did not run.
         (vec![text, call], "length", StopReason::MaxTokens, 1),
         (vec![text, nameless], "length", StopReason::MaxTokens, 0),
