@@ -234,7 +234,12 @@ impl RulePolicy {
                 scopes.push(Scope::Global);
             }
             if situation.asking == AnswerSource::Human {
-                reason.push_str(&offered(&grant.target, project, grants_part));
+                let covers_targets = |uncovered: &Uncovered<'_>| {
+                    let part = uncovered.part.filter(|part| part.is_granted(&words));
+                    part.is_some_and(|part| part.targets_from == Some(words.len()))
+                };
+                let any_target = missing.iter().any(covers_targets);
+                reason.push_str(&offered(&grant.target, any_target, project, grants_part));
             }
         }
         PermissionQuestion {
@@ -398,7 +403,7 @@ fn suggestion(missing: &[Uncovered<'_>]) -> Option<(Grant, bool)> {
 
 /// True if a grant for commands that begin with `words` may be suggested: the program is not in
 /// [`NEVER_SUGGESTED`], or is `cd` with a folder, `git` with a subcommand that is not in
-/// [`GIT_NEVER_SUGGESTED`], or Python with a test or check program.
+/// [`GIT_NEVER_SUGGESTED`], or Python with a test or check program, and it lists no scripts.
 pub(crate) fn may_be_suggested(words: &[String]) -> bool {
     // What git does is in its subcommand, and `cd` goes to one folder.
     let module = words.get(2).filter(|_| words.get(1).is_some_and(|option| option == "-m"));
@@ -409,7 +414,10 @@ pub(crate) fn may_be_suggested(words: &[String]) -> bool {
         "python" | "python3" => is_check,
         _ => false,
     };
-    words.first().is_some_and(|program| !never_suggested(program) || told(program))
+    // Without the name of a script, it only lists them, but a grant would cover all of them.
+    let lists_scripts = matches!(words, [_, run] if run == "run" || run == "run-script");
+    let program = words.first().filter(|_| !lists_scripts);
+    program.is_some_and(|program| !never_suggested(program) || told(program))
 }
 
 fn never_suggested(program: &str) -> bool {
@@ -445,12 +453,14 @@ fn missing_text(missing: &[Uncovered<'_>]) -> String {
     if named.is_empty() { "commands are asked about".to_owned() } else { named.join("; ") }
 }
 
-/// Describes the grant for `target` for a permission request. `project`: true if the program runs
-/// code of the project. `part`: true if the grant leaves other parts uncovered.
-fn offered(target: &str, project: bool, part: bool) -> String {
+/// Describes the grant for `target` for a permission request. `any_target`: true if it covers any
+/// target or script that follows; `project`: true if the program runs code of the project. `part`:
+/// true if the grant leaves other parts uncovered.
+fn offered(target: &str, any_target: bool, project: bool, part: bool) -> String {
+    let options = if any_target { "any target and known options" } else { "known options" };
     let runs = if project { ", which runs code of the project's files" } else { "" };
     let rest = if part { "; the rest is then asked about" } else { "" };
-    format!("; a grant would cover `{}` with known options{runs}{rest}", printable(target))
+    format!("; a grant would cover `{}` with {options}{runs}{rest}", printable(target))
 }
 
 impl PlainCommand {
@@ -467,7 +477,8 @@ impl PlainCommand {
 
     /// True if the words of `grant` cover this command: it begins with them, and either the program
     /// is in the option table or no words follow. [`PlainCommand::acts`] tells if the following
-    /// words are harmless. A grant with a target of `make` covers no other target.
+    /// words are harmless. A grant with a target of `make` covers no other target; one without covers
+    /// all.
     pub(crate) fn is_granted(&self, grant: &[String]) -> bool {
         let Some(rest) = self.words.strip_prefix(grant).filter(|_| !grant.is_empty()) else {
             return false;

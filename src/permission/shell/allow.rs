@@ -436,6 +436,9 @@ pub(crate) fn path_text(text: &str, access: PathAccess, ground: Ground<'_>) -> R
     if said == "-" {
         return Ok(());
     }
+    if names_other_place(&said) {
+        return Err(format!("{said} may be an address instead of a file"));
+    }
     let resolved = resolve(&text, ground.place.cwd)
         .ok_or_else(|| format!("the path {said} is known only when it runs"))?;
     let is_shown = ground.shown.contains(&resolved);
@@ -454,6 +457,17 @@ pub(crate) fn path_text(text: &str, access: PathAccess, ground: Ground<'_>) -> R
         return Err(format!("{said} is outside of the workspace"));
     }
     links::check(&text, anywhere, ground)
+}
+
+/// True if `text` begins like an address, such as `https://x` or `npm:x`, which some programs fetch
+/// where others open a file of this name. Schemes as in RFC 3986, section 3.1, without those that
+/// contain a dot, because that is a file name with a line number.
+fn names_other_place(text: &str) -> bool {
+    let Some((scheme, rest)) = text.split_once(':') else { return false };
+    let is_scheme = scheme.len() > 1
+        && scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+        && scheme.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-'));
+    text.contains("://") || (is_scheme && !rest.starts_with(':'))
 }
 
 /// True if the path `text` lies below a root of the workspace, contains no root, and has no hidden

@@ -273,7 +273,7 @@ fn destroys(name: &str, words: &[String]) -> Option<String> {
 /// Reason why a command of git discards work. `None` if it is not known to.
 fn git(words: &[String]) -> Option<String> {
     let Some((command, words)) = git_command(words) else {
-        return Some("`git` has options that may replace its command".to_owned());
+        return Some("`git` has options that may change what its command does".to_owned());
     };
     let (command, words) = (command?, words.iter().map(String::as_str));
     // The value of an option may look like another one.
@@ -310,6 +310,13 @@ fn git(words: &[String]) -> Option<String> {
         "submodule" => matches!(second, Some("deinit")),
         "worktree" => matches!(second, Some("remove" | "prune")),
         "remote" => matches!(second, Some("remove" | "rm" | "prune")),
+        "notes" => matches!(second, Some("remove" | "prune")),
+        "maintenance" => {
+            !matches!(second, None | Some("start" | "stop" | "register" | "unregister"))
+        }
+        "multi-pack-index" => matches!(second, Some("expire" | "repack")),
+        "symbolic-ref" => letter('d') || may_be("--delete"),
+        "repack" => ['a', 'A', 'd'].into_iter().any(letter) || may_be("--cruft --geometric"),
         "gc" | "prune" | "filter-branch" | "filter-repo" | "update-ref" | "read-tree"
         | "checkout-index" | "replace" => true,
         _ => false,
@@ -318,7 +325,7 @@ fn git(words: &[String]) -> Option<String> {
 }
 
 /// Command of git, if there is one, and the words after it. `None` if an option before it is not
-/// known, so that another word may be the command, or defines an alias.
+/// known, so that another word may be the command, or is a setting that changes what commands do.
 fn git_command(words: &[String]) -> Option<(Option<&str>, &[String])> {
     let mut rest = words;
     while let Some((word, after)) = rest.split_first() {
@@ -334,7 +341,9 @@ fn git_command(words: &[String]) -> Option<(Option<&str>, &[String])> {
                 Some(next)
             });
             let value = value.unwrap_or_default().to_ascii_lowercase();
-            if value.starts_with("alias.") || value.starts_with("include") {
+            // Settings of `gc` and reflogs let ordinary commands discard objects.
+            let replaces = ["alias.", "include", "gc.", "core.logallrefupdates", "maintenance."];
+            if replaces.iter().any(|name| value.starts_with(name)) {
                 return None;
             }
         } else if !GIT_FLAGS.has(name) {
@@ -421,6 +430,22 @@ mod tests {
             "$X -rf a",
             "eval \"$X\"",
             "rsync --delete a b",
+        ] {
+            assert!(found(command).destroys.is_some(), "{command}: {:?}", found(command));
+        }
+    }
+
+    #[test]
+    fn upkeep_of_git_that_discards_objects_is_recognised() {
+        for command in [
+            "git -c gc.pruneExpire=now commit -m x",
+            "git -c core.logAllRefUpdates=false commit -m x",
+            "git maintenance run --task=gc",
+            "git repack -a -d",
+            "git repack -Ad",
+            "git notes remove",
+            "git symbolic-ref -d HEAD",
+            "git multi-pack-index expire",
         ] {
             assert!(found(command).destroys.is_some(), "{command}: {:?}", found(command));
         }
@@ -556,6 +581,9 @@ mod tests {
             "git reset",
             "git clean -n",
             "git rm --cached a",
+            "git repack",
+            "git notes add -m x",
+            "git symbolic-ref HEAD",
             "git restore --staged a",
             "python3 x.py",
             "python3 -m pytest",

@@ -252,6 +252,12 @@ fn suggested_grant_of_a_build_names_its_target() {
     let suggested = |command: &str| policy(&[]).check(command, ROOT, &[]).grant;
     assert_eq!(suggested("make test").as_deref(), Some("make test"));
     assert_eq!(suggested("npm run lint").as_deref(), Some("npm run lint"));
+    // It lists the scripts; the grant would cover all of them.
+    assert_eq!(suggested("npm run"), None);
+    let reason = |command: &str| policy(&[]).check(command, ROOT, &[]).reason;
+    let any = "a grant would cover `make` with any target and known options";
+    assert!(reason("make").contains(any), "{}", reason("make"));
+    assert!(!reason("make test").contains("any target"), "{}", reason("make test"));
     assert_eq!(suggested("mypy src").as_deref(), Some("mypy"));
     assert_eq!(suggested("python -m pytest -q").as_deref(), Some("python -m pytest"));
     assert_eq!(suggested("python -m http.server"), None);
@@ -259,4 +265,25 @@ fn suggested_grant_of_a_build_names_its_target() {
     for command in ["git push origin main", "git clean -fdx", "git reset --hard", "git rm a"] {
         assert_eq!(suggested(command), None, "{command}");
     }
+}
+
+#[test]
+fn addresses_are_no_files() {
+    covers(
+        &["deno test", "deno check", "helm template", "cat", "pytest"],
+        &[
+            "deno test src/a.ts",
+            "helm template charts/app",
+            "pytest test_a.py::test_b",
+            "cat a.py:12",
+        ],
+        &[
+            "deno test https://x.example/x.ts",
+            "deno test npm:x",
+            "deno check jsr:@x/y",
+            "helm template oci://x.example/y",
+            "helm template charts/app -f https://x.example/?data",
+            "cat HTTPS://x.example",
+        ],
+    );
 }
