@@ -25,7 +25,7 @@ type OpenStore = Box<dyn Fn() -> Result<Store, StoreError> + Send + Sync>;
 pub struct SessionStore {
     store: Mutex<Option<Arc<Store>>>,
     open: OpenStore,
-    retention: Retention,
+    retention: Option<Retention>,
     work: Arc<WorkCount>,
     is_closed: AtomicBool,
 }
@@ -75,12 +75,13 @@ impl std::fmt::Debug for SessionStore {
 
 impl SessionStore {
     /// The store in `folder` for the workspace of a session. Files larger than `file_bytes_max` are
-    /// left out; `retention` applies once a day. `marks`: see [`Store::open`].
+    /// left out; `retention` applies once a day. `None`: the folder is removed with the session, so
+    /// that no checkpoint of it is a reason to delete a file unasked. `marks`: see [`Store::open`].
     pub fn new(
         folder: PathBuf,
         workspace: Workspace,
         file_bytes_max: u64,
-        retention: Retention,
+        retention: Option<Retention>,
         marks: PathBuf,
     ) -> Arc<SessionStore> {
         let open =
@@ -146,7 +147,9 @@ impl SessionStore {
     fn finish(&self, id: u64) -> Result<(), StoreError> {
         let store = self.store()?;
         store.finish(id)?;
-        store.prune_daily(self.retention)?;
+        if let Some(retention) = self.retention {
+            store.prune_daily(retention)?;
+        }
         Ok(())
     }
 }
@@ -196,7 +199,8 @@ impl CheckpointStore for SessionCheckpoints {
     ) -> PortFuture<Result<CheckpointCoverage, String>> {
         self.0.begin(move |shared| {
             let store = shared.store()?;
-            if id.is_none() && !store.can_hold(shared.retention)? {
+            let Some(retention) = shared.retention else { return Ok(CheckpointCoverage::None) };
+            if id.is_none() && !store.can_hold(retention)? {
                 return Ok(CheckpointCoverage::None);
             }
             store.coverage(&paths, id)

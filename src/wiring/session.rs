@@ -228,7 +228,10 @@ impl ConfinedWorkspace {
         let secrets = secrets(setup.settings, setup.environment);
         let masking = Masking::new(&secrets);
         let sandbox = confinement::sandbox(setup, folders, secrets)?;
-        let workspace = workspace.with_secret_files(sandbox.secret_files());
+        let readable = crate::secrets::readable::ReadableSecrets::new(
+            setup.settings.sandbox.readable_secrets.clone(),
+        );
+        let workspace = workspace.with_secret_files(sandbox.secret_files(), readable);
         let tier = sandbox.tier();
         let session_dir = kept.dir.clone();
         let mut env =
@@ -575,6 +578,7 @@ impl JournalSettings {
         let project = || state.project_dir(setup.cwd);
         let folder = self.scratch.as_ref().map_or_else(project, |_| self.dir.clone());
         let retention = Retention::new(settings.keep_days, settings.store_bytes_max);
+        let retention = Some(retention).filter(|_| self.scratch.is_none());
         let (folder, workspace) = (folder.join(checkpoint::FOLDER), workspace.clone());
         let marks = marks_folder(&setup.dirs.state);
         Some(SessionStore::new(folder, workspace, settings.file_bytes_max, retention, marks))

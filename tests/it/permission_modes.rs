@@ -276,6 +276,22 @@ fn check_judges_in_a_mode() {
     }
 }
 
+#[test]
+fn deletion_needs_a_checkpoint_that_outlasts_the_session() {
+    for (args, code, is_left) in [(&["--no-transcript"][..], 4, true), (&[], 0, false)] {
+        let steps = vec![runs("rm mine.txt"), runs("cp two.txt one.txt"), says("done")];
+        let (machine, _server) = machine_for(steps);
+        for name in ["mine.txt", "one.txt", "two.txt"] {
+            machine.write(name, name);
+        }
+        let ended =
+            machine.posse(&[&["run", "--permission-mode", "auto"], args, &["do it"]].concat());
+        ended.assert_code(code);
+        assert_eq!(machine.work("mine.txt").exists(), is_left, "{args:?}: {}", ended.stderr);
+        assert_eq!(machine.read("one.txt"), if is_left { "one.txt" } else { "two.txt" });
+    }
+}
+
 /// Answers the prompt "do it" in a conversation in a terminal, and returns the text shown until
 /// the model says "done".
 fn conversation(machine: &Machine, args: &[&str]) -> String {
