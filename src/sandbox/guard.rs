@@ -288,7 +288,8 @@ impl Sandbox {
         let Surroundings { roots, home, readable_secrets, .. } = &self.surroundings;
         let tier = self.backend().tier();
         if ReadableSecrets::new(readable_secrets.iter().cloned()).contains(path) {
-            return false;
+            let found = path.symlink_metadata();
+            return found.is_ok_and(|found| self.protections.secret_files.is_withheld(&found));
         }
         let below_root = roots.iter().find_map(|root| path.strip_prefix(root).ok());
         let below_home = home.as_ref().and_then(|home| path.strip_prefix(home).ok());

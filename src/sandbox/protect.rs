@@ -26,6 +26,7 @@ mod moved_repositories;
 mod new_worktrees;
 mod packed_refs;
 pub(crate) mod place;
+mod placed_paths;
 mod pointed;
 mod pointers;
 mod quarantine;
@@ -66,6 +67,7 @@ pub use finding_lines::finding_lines;
 use head_commit::HeadCommits;
 use new_worktrees::NewWorktrees;
 use place::Identity;
+use placed_paths::PlacedPaths;
 use quarantine::Quarantine;
 pub use references::GitReferences;
 use running_marks::RunningMarks;
@@ -122,6 +124,8 @@ struct GuardState {
     roots: Vec<Watched>,
     /// Roots below other roots.
     nested: Vec<PathBuf>,
+    /// Files and folders that count by their paths.
+    placed: PlacedPaths,
     reader: FileStateReader,
     /// Finder of the paths to which git's settings refer.
     git: GitReferences,
@@ -172,8 +176,9 @@ pub struct Survey {
     /// Existing protected files and folders, to be mounted read-only: without exempt and hidden
     /// ones, and those beyond the maximum number of mounts.
     pub read_only: Vec<PathBuf>,
-    /// Folders between a root and a protected path that controls git, and folders that contain an
-    /// exempt path; to be bind-mounted onto themselves, so that they cannot be renamed.
+    /// Folders between a root and a protected path that controls git, or a path that settings of posse
+    /// name, and folders that contain an exempt path; to be bind-mounted onto themselves, so that they
+    /// cannot be renamed.
     pub pinned: Vec<PathBuf>,
     /// Existing secrets and posse's own folders, which the command must not read.
     pub hidden: Vec<PathBuf>,
@@ -224,7 +229,9 @@ impl Protection {
             // Joining an empty path would add a slash.
             Some(if pattern.as_os_str().is_empty() { folder } else { folder.join(pattern) })
         };
-        let readable = ReadableSecrets::new(readable.into_iter().filter_map(followed));
+        let readable: Vec<PathBuf> = readable.into_iter().filter_map(followed).collect();
+        let placed = PlacedPaths::new(&own, home.as_deref(), &readable);
+        let readable = ReadableSecrets::new(readable);
         // The scan of the outer root covers nested ones.
         let is_nested =
             |path: &&PathBuf| roots.iter().any(|other| other != *path && path.starts_with(other));
@@ -250,6 +257,7 @@ impl Protection {
             inner: Mutex::new(GuardState {
                 roots,
                 nested,
+                placed,
                 git,
                 committed: CommittedViews::new(session_dir),
                 quarantine: Quarantine::new(quarantine),
@@ -355,6 +363,9 @@ impl Protection {
         inner.lifted.extend(lifted);
         inner.baseline = Some(Arc::clone(&baseline));
         let (mut read_only, mut pinned) = inner.mounts(&baseline);
+        pinned.extend(inner.folders_above_placed());
+        pinned.sort();
+        pinned.dedup();
         if inner.running > 1 {
             // Our own tools may have removed files since.
             read_only.retain(|path| path.symlink_metadata().is_ok());

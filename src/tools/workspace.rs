@@ -24,6 +24,7 @@ use posse_base::failure::{ErrorCode, Exit, Failure, printable};
 use posse_base::paths::normalise;
 use posse_base::secrets::files::SecretFiles;
 use posse_base::secrets::is_secret;
+use posse_base::secrets::readable::ReadableSecrets;
 use posse_sandbox::GitReferences;
 
 use crate::workspace::links::{Linked, SecretLinks};
@@ -53,28 +54,43 @@ struct Root {
 impl Workspace {
     /// Opens `cwd` and the `extra` folders, which are relative to it or absolute, and resolves
     /// their real paths. A folder that is named twice counts once. Fails with `CFG014` if one of
-    /// them cannot be opened or its path is not UTF-8.
+    /// them cannot be opened, its path is not UTF-8, or its name leads through one of the other
+    /// folders to a place outside of it: an earlier command may have made that link.
     pub fn open(cwd: &Path, extra: &[PathBuf]) -> Result<Workspace, Failure> {
         let mut roots = vec![Root::open(cwd)?];
+        let mut named = Vec::new();
         for path in extra {
-            let root = Root::open(&cwd.join(path))?;
+            // Without `..`, which would lead elsewhere behind a link.
+            let path = normalise(&roots[0].path.join(path));
+            let root = Root::open(&path)?;
+            named.push((path, root.path.clone()));
             if roots.iter().all(|known| known.path != root.path) {
                 roots.push(root);
             }
         }
+        if !named.is_empty() {
+            named.push((cwd.to_owned(), roots[0].path.clone()));
+        }
+        for (path, real) in &named {
+            refuse_led_out(path, real, &roots)?;
+        }
         let paths = roots.iter().map(|root| root.path.clone()).collect();
-        let links = SecretLinks::new(paths, SecretFiles::default());
+        let links = SecretLinks::new(paths, SecretFiles::default(), ReadableSecrets::default());
         let git = Arc::new(Mutex::new(GitReferences::new(None, None)));
         Ok(Workspace { roots: roots.into(), links: Arc::new(links), git })
     }
 
     /// Returns this workspace with a detector that refuses the files in `registry`, the secrets
     /// that scans for commands have found, under other names. Files with the name of a secret are
-    /// left to the policy.
+    /// left to the policy, except those that may be read by `readable` only under another name.
     #[must_use]
-    pub fn with_secret_files(mut self, registry: SecretFiles) -> Workspace {
+    pub fn with_secret_files(
+        mut self,
+        registry: SecretFiles,
+        readable: ReadableSecrets,
+    ) -> Workspace {
         let paths = self.roots().map(Path::to_owned).collect();
-        self.links = Arc::new(SecretLinks::new(paths, registry));
+        self.links = Arc::new(SecretLinks::new(paths, registry, readable));
         self
     }
 
@@ -205,6 +221,27 @@ impl Root {
     }
 }
 
+/// Fails if a part of `path`, whose real path is `real`, lies in one of `roots` and `real` does not.
+fn refuse_led_out(path: &Path, real: &Path, roots: &[Root]) -> Result<(), Failure> {
+    let folders = path.ancestors().skip(1).filter_map(|above| std::fs::canonicalize(above).ok());
+    for folder in folders {
+        let outer = roots.iter().find(|root| folder.starts_with(&root.path));
+        let Some(outer) = outer.filter(|outer| !real.starts_with(&outer.path)) else { continue };
+        let why = format!(
+            "it leads through the workspace folder {} to {}; a command may have made the link",
+            outer.path.display(),
+            real.display()
+        );
+        let what = "a folder of the workspace leads out of another one";
+        let fix = format!("remove the link, or name {} itself", real.display());
+        return Err(Failure::new(ErrorCode::WorkspaceRootUnusable, Exit::Configuration, what)
+            .at(path.display().to_string())
+            .because(why)
+            .fix(fix));
+    }
+    Ok(())
+}
+
 /// A resolved path below a root. The file need not exist.
 #[derive(Debug, Clone)]
 pub struct Located {
@@ -329,6 +366,10 @@ impl Located {
         self.same(&file)?;
         if is_open {
             self.refuse_linked_secret(entry, &file)?;
+        } else if self.links.is_withheld(&self.absolute, &file) {
+            let message =
+                format!("{} was hidden as a secret before it was moved there", self.shown());
+            return Err(ToolError::new("ARG003", message));
         }
         Ok(file)
     }
@@ -353,7 +394,7 @@ impl Located {
     fn refuse_linked_secret(&self, entry: &FileStatus, file: &OwnedFd) -> Result<(), ToolError> {
         let why = match self.links.judge(entry, file) {
             Linked::Open => return Ok(()),
-            Linked::Secret => "is another name of a secret file of the workspace",
+            Linked::Secret => "is a secret file under another name, or a file of posse",
             Linked::Unknown => {
                 "has several names, and there are too many files to say whether one of them is \
                  that of a secret; a copy of it can be read"

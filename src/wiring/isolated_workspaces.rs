@@ -90,7 +90,8 @@ impl WorkspaceServices {
     fn at(&self, place: &WorktreePaths, agent: &str) -> Result<IsolatedWorkspace, String> {
         let failed = |failure: crate::failure::Failure| failure.what;
         let workspace = Workspace::open(&place.cwd, &[]).map_err(failed)?;
-        let workspace = workspace.with_secret_files(self.sandbox.secret_files());
+        let workspace =
+            workspace.with_secret_files(self.sandbox.secret_files(), ReadableSecrets::default());
         let copy = workspace.cwd().to_owned();
         let tree = place.tree.canonicalize().map_err(|error| error.to_string())?;
         // A command may have put a link there.

@@ -33,6 +33,8 @@ struct Registry {
     files: HashMap<FileId, SecretFile>,
     /// Number of the last addition.
     last: u64,
+    /// Creation times of secrets that the user lets commands read, found before they were registered.
+    shown: HashMap<FileId, Option<SystemTime>>,
     /// Files outside the workspace to which links named like secrets lead or have led.
     targets: BTreeSet<PathBuf>,
 }
@@ -94,6 +96,31 @@ impl SecretFiles {
         if registry.files.len().is_multiple_of(FILES_MAX) {
             registry.files.retain(|_, file| !file.is_lost);
         }
+    }
+
+    /// Notes that the user lets commands read the secret with this `metadata`, unless it is registered.
+    /// If it is registered later, under another name, it can be read again under this one.
+    pub fn show(&self, metadata: &Metadata) {
+        if self.contains(metadata) {
+            return;
+        }
+        let (id, birth) = (id_of(metadata), metadata.created().ok());
+        if self.read().shown.get(&id) != Some(&birth) {
+            let mut registry = self.write();
+            if registry.shown.len() < FILES_MAX {
+                registry.shown.insert(id, birth);
+            }
+        }
+    }
+
+    /// True if the file with this `metadata` is a registered secret that was not noted by
+    /// [`SecretFiles::show`] before: no name lets it be read.
+    pub fn is_withheld(&self, metadata: &Metadata) -> bool {
+        let is_shown = || {
+            let registry = self.read();
+            registry.shown.get(&id_of(metadata)) == Some(&metadata.created().ok())
+        };
+        self.contains(metadata) && !is_shown()
     }
 
     /// Registers a file outside the workspace to which a link named like a secret leads. Commands
@@ -213,6 +240,21 @@ mod tests {
         let stores_birth = metadata().created().is_ok();
         assert_eq!(registry.contains(&metadata()), !stores_birth);
         assert_eq!(registry.may_contain(id), !stores_birth);
+    }
+
+    #[test]
+    fn secret_that_was_shown_first_can_be_shown_again() {
+        for is_shown_first in [true, false] {
+            let registry = SecretFiles::default();
+            if is_shown_first {
+                registry.show(&metadata());
+                assert!(!registry.contains(&metadata()));
+            }
+            registry.register(id_of(&metadata()), (1, 1), 7, || Some(metadata()));
+            registry.show(&metadata());
+            assert!(registry.contains(&metadata()));
+            assert_eq!(registry.is_withheld(&metadata()), !is_shown_first);
+        }
     }
 
     #[test]

@@ -92,6 +92,14 @@ impl Protection {
         });
     }
 
+    /// Notes that commands may read the secret at `path`.
+    pub(super) fn note_shown(&self, root: &Root, path: &Path) {
+        let opened = root.open_parent(path).ok();
+        if let Some(found) = opened.and_then(|(folder, name)| place::metadata(&folder, name)) {
+            self.secret_files.show(&found);
+        }
+    }
+
     /// Searches the folders that scans leave out for the secrets that earlier scans found and the last
     /// one, which was complete, did not. `seen`: those that it found. Returns the paths to hide: those
     /// found, and all folders that could not be searched. If there are no such folders and the search

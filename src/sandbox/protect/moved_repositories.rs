@@ -49,8 +49,9 @@ pub(super) struct RepositoryContents {
 }
 
 impl RepositoryContents {
-    fn is_less_than(&self, before: &RepositoryContents) -> bool {
-        self.parts < before.parts || self.head.is_lost_since(&before.head)
+    /// `repository`: the open folder.
+    fn is_less_than(&self, before: &RepositoryContents, repository: &OwnedFd) -> bool {
+        self.parts < before.parts || self.head.is_lost_since(&before.head, repository)
     }
 }
 
@@ -123,13 +124,23 @@ impl GuardState {
     ) -> HashMap<ProtectedPath, RepositoryContents> {
         self.heads.borrow_mut().retain(|key| baseline.items.contains_key(key));
         let watched = self.watched(baseline);
-        watched.filter_map(|(key, _)| Some((key.clone(), self.contents(key)?))).collect()
+        watched.filter_map(|(key, _)| Some((key.clone(), self.contents_before(key)?))).collect()
     }
 
-    fn contents(&self, key: &ProtectedPath) -> Option<RepositoryContents> {
+    /// The contents of the `.git` folder at `key` before a command.
+    fn contents_before(&self, key: &ProtectedPath) -> Option<RepositoryContents> {
         let folder = self.roots[key.0].root.open_folder(&key.1).ok()?;
         let parts = git_files::contents(&folder);
-        Some(RepositoryContents { parts, head: self.heads.borrow_mut().of(key, &folder) })
+        let head = self.heads.borrow_mut().before(key, &folder);
+        Some(RepositoryContents { parts, head })
+    }
+
+    /// The contents of the `.git` folder at `key`, and the folder.
+    fn contents(&self, key: &ProtectedPath) -> Option<(RepositoryContents, OwnedFd)> {
+        let folder = self.roots[key.0].root.open_folder(&key.1).ok()?;
+        let parts = git_files::contents(&folder);
+        let head = self.heads.borrow_mut().of(key, &folder);
+        Some((RepositoryContents { parts, head }, folder))
     }
 
     /// Reports every `.git` of the baseline that is at no path below the roots any more, or that
@@ -150,7 +161,7 @@ impl GuardState {
             let mut above = key.1.iter();
             let was = baseline.contents.get(key);
             let has_lost = |was: &RepositoryContents| {
-                self.contents(key).is_none_or(|now| now.is_less_than(was))
+                self.contents(key).is_none_or(|(now, folder)| now.is_less_than(was, &folder))
             };
             if was.is_some_and(|was| self.is_there(key, before) && has_lost(was)) {
                 let action = ProtectAction::Failed(EMPTIED.to_owned());

@@ -65,6 +65,8 @@ impl Protection {
         let mut hidden: BTreeSet<PathBuf> = BTreeSet::new();
         let mut linked = Vec::new();
         let mut seen = HashSet::new();
+        let stores = self.stores();
+        seen.extend(self.register_stores(&stores, inner));
         // Renamed secret folders are scanned, but their content needs no cover of its own.
         let known: HashSet<(usize, &Path)> =
             found.iter().map(|(at, path)| (*at, &**path)).collect();
@@ -88,9 +90,10 @@ impl Protection {
             match stat.as_ref().map(|stat| stat.kind) {
                 Ok(PlaceKind::Link) => hidden.extend(self.linked_to(roots, &whole)),
                 Ok(PlaceKind::File | PlaceKind::Folder) => {
-                    if let Ok(stat) = &stat
+                    if self.is_shown(&whole) {
+                        self.note_shown(root, path);
+                    } else if let Ok(stat) = &stat
                         && !is_public
-                        && !self.is_readable(&whole)
                     {
                         self.register(root, path, stat);
                         seen.insert(stat.identity);
@@ -120,22 +123,52 @@ impl Protection {
             hidden.extend(self.search_missing(&inner.roots, &seen));
         }
         hidden.extend(inner.roots.iter().flat_map(Watched::unlisted_folders));
-        let home = self.home.iter();
-        let stores = home.flat_map(|home| secrets::HOME_STORES.map(|name| home.join(name)));
-        let exists = |path: &PathBuf| fs::symlink_metadata(path).is_ok();
-        let stores = stores.chain(self.own.iter().cloned()).filter(exists);
-        // A link to a store is resolved: its target is hidden.
-        let stores: Vec<PathBuf> = stores.filter_map(|path| fs::canonicalize(path).ok()).collect();
         hidden.extend(stores.iter().cloned());
-        hidden.retain(|path| !self.is_readable(path));
+        hidden.retain(|path| !self.is_shown(path));
         let GuardState { roots, committed, .. } = inner;
         let may_show = |path: &Path| !stores.iter().any(|store| path.starts_with(store));
         committed.sort(roots, hidden.into_iter().collect(), may_show)
     }
 
+    /// Registers those of `stores` below the roots, so that they stay hidden when a folder above them is
+    /// moved. Returns their identities.
+    fn register_stores(&self, stores: &[PathBuf], inner: &GuardState) -> Vec<Identity> {
+        let hidden = stores.iter().filter(|path| !self.is_shown(path));
+        let places = hidden.filter_map(|path| inner.place_of(path));
+        let registered = places.filter_map(|(at, below)| {
+            let root = &inner.roots[at].root;
+            let stat = root.stat(&below).ok()?;
+            matches!(stat.kind, PlaceKind::File | PlaceKind::Folder).then(|| {
+                self.register(root, &below, &stat);
+                stat.identity
+            })
+        });
+        registered.collect()
+    }
+
+    /// Existing credential stores of the home folder, and folders and configuration files of posse. Of
+    /// a link, its target.
+    fn stores(&self) -> Vec<PathBuf> {
+        let home = self.home.iter();
+        let stores = home.flat_map(|home| secrets::HOME_STORES.map(|name| home.join(name)));
+        let exists = |path: &PathBuf| fs::symlink_metadata(path).is_ok();
+        let stores = stores.chain(self.own.iter().cloned()).filter(exists);
+        stores.filter_map(|path| fs::canonicalize(path).ok()).collect()
+    }
+
     /// True if the user lets commands read the secret `path`.
     fn is_readable(&self, path: &Path) -> bool {
         self.readable.covers(path) && !self.own.iter().any(|own| path.starts_with(own))
+    }
+
+    /// True if the user lets commands read the secret that is at `path` now. A secret that was hidden
+    /// before it was moved there stays hidden: the user did not name it.
+    fn is_shown(&self, path: &Path) -> bool {
+        let is_withheld = || {
+            let found = fs::symlink_metadata(path);
+            found.is_ok_and(|found| self.secret_files.is_withheld(&found))
+        };
+        self.is_readable(path) && !is_withheld()
     }
 
     /// Targets of paths that are secret by two names, of which the first is that of a link, such as

@@ -18,6 +18,7 @@ use nix::fcntl::openat;
 use nix::sys::stat::Mode;
 use posse_base::secrets::files::SecretFiles;
 use posse_base::secrets::is_secret;
+use posse_base::secrets::readable::ReadableSecrets;
 
 use crate::workspace::FileStatus;
 use crate::workspace::walk::FOLDER;
@@ -46,6 +47,8 @@ pub struct SecretLinks {
     roots: Vec<PathBuf>,
     /// Secrets that scans for commands have found.
     registered: SecretFiles,
+    /// Secrets that may be read.
+    readable: ReadableSecrets,
     known: Mutex<Option<LinkCache>>,
 }
 
@@ -71,8 +74,12 @@ pub(crate) enum Linked {
 }
 
 impl SecretLinks {
-    pub(crate) fn new(roots: Vec<PathBuf>, registered: SecretFiles) -> SecretLinks {
-        SecretLinks { roots, registered, known: Mutex::default() }
+    pub(crate) fn new(
+        roots: Vec<PathBuf>,
+        registered: SecretFiles,
+        readable: ReadableSecrets,
+    ) -> SecretLinks {
+        SecretLinks { roots, registered, readable, known: Mutex::default() }
     }
 
     /// True if folders are registered as secrets, so that [`SecretLinks::is_in_secret_folder`] has
@@ -109,6 +116,13 @@ impl SecretLinks {
     fn is_registered(&self, entry: &FileStatus, opened: &OwnedFd) -> bool {
         let metadata = || metadata(opened).is_none_or(|found| self.registered.contains(&found));
         self.registered.may_contain((entry.dev, entry.ino)) && metadata()
+    }
+
+    /// True if settings let the secret at `path` be read, but the file `opened` there is registered as
+    /// a secret that could not be read under its earlier name.
+    pub(crate) fn is_withheld(&self, path: &Path, opened: &OwnedFd) -> bool {
+        self.readable.contains(path)
+            && metadata(opened).is_none_or(|found| self.registered.is_withheld(&found))
     }
 
     /// Classifies the file `opened`, with status `entry`. Scans the workspace, which blocks for at
@@ -233,7 +247,11 @@ mod tests {
         fs::create_dir_all(at("home/.config/gcloud/a")).unwrap();
         fs::write(at("home/.config/gcloud/a/b"), "KEY=3").unwrap();
         fs::hard_link(at("home/.config/gcloud/a/b"), at("third.txt")).unwrap();
-        let links = SecretLinks::new(vec![dir.path().to_owned()], SecretFiles::default());
+        let links = SecretLinks::new(
+            vec![dir.path().to_owned()],
+            SecretFiles::default(),
+            ReadableSecrets::default(),
+        );
         assert_eq!(judged(&links, &at("notes.txt")), Linked::Secret);
         assert_eq!(judged(&links, &at("other.txt")), Linked::Secret);
         assert_eq!(judged(&links, &at("third.txt")), Linked::Secret);
@@ -252,7 +270,11 @@ mod tests {
             fs::write(at(file), "x").unwrap();
         }
         let registry = SecretFiles::default();
-        let links = SecretLinks::new(vec![dir.path().to_owned()], registry.clone());
+        let links = SecretLinks::new(
+            vec![dir.path().to_owned()],
+            registry.clone(),
+            ReadableSecrets::default(),
+        );
         register(&registry, &at(".docker/config.json"));
         assert!(!links.has_secret_folders());
         register(&registry, &at(".aws"));

@@ -67,6 +67,49 @@ impl Fixture {
 }
 
 #[test]
+fn folder_that_leads_out_of_another_one_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = folder.path().canonicalize().unwrap();
+    for path in ["ws/lib", "ws/a", "real/lib", "home/bin", "ws2"] {
+        fs::create_dir_all(base.join(path)).unwrap();
+    }
+    // The user's own links, outside of the workspace.
+    symlink(base.join("real"), base.join("mine")).unwrap();
+    symlink(base.join("ws"), base.join("into")).unwrap();
+    // As a command can make them.
+    symlink(base.join("home/bin"), base.join("ws/a/lib")).unwrap();
+    symlink(base.join("home"), base.join("ws/b")).unwrap();
+    symlink(base.join("ws/lib"), base.join("ws/inner")).unwrap();
+    let open = |cwd: &str, extra: &[&str]| {
+        let extra: Vec<PathBuf> = extra.iter().map(PathBuf::from).collect();
+        Workspace::open(&base.join(cwd), &extra)
+    };
+    for (cwd, extra) in [
+        ("ws", &["lib"][..]),
+        ("ws", &["../ws2", "../mine/lib", "../mine"]),
+        ("ws", &["../into/lib", "inner"]),
+        ("ws2", &["../ws", "../ws/lib"]),
+        // Without the other folder, nobody but the user can have made the link.
+        ("ws2", &["../ws/b/bin"]),
+        ("ws/a/lib", &[]),
+    ] {
+        open(cwd, extra).unwrap_or_else(|error| panic!("{cwd} {extra:?}: {error:?}"));
+    }
+    for (cwd, extra) in [
+        ("ws", &["a/lib"][..]),
+        ("ws", &["b/bin"]),
+        ("ws", &["../into/b/bin"]),
+        ("ws2", &["../ws/a/lib", "../ws"]),
+        // The working directory is the link.
+        ("ws/a/lib", &["../../ws"]),
+    ] {
+        let error = open(cwd, extra).expect_err(&format!("{cwd} {extra:?}"));
+        assert_eq!(error.code, ErrorCode::WorkspaceRootUnusable);
+        assert!(error.why.unwrap().contains("a command may have made the link"));
+    }
+}
+
+#[test]
 fn equivalent_paths_resolve_equally() {
     let fixture = fixture();
     let base = fixture.base().display().to_string();

@@ -20,6 +20,7 @@ use posse_base::failure::printable;
 use posse_base::resolved_path;
 use posse_base::secrets::files::SecretFiles;
 use posse_base::secrets::is_secret;
+use posse_base::secrets::readable::ReadableSecrets;
 use serde::{Deserialize, Serialize};
 
 use crate::listing::Stop;
@@ -89,7 +90,11 @@ pub(super) fn make(
         .map_err(|error| failed("the workspace", &error))?;
     let mut copying = Copying {
         top,
-        links: SecretLinks::new(vec![repository.top.clone()], secret_files),
+        links: SecretLinks::new(
+            vec![repository.top.clone()],
+            secret_files,
+            ReadableSecrets::default(),
+        ),
         tree: &tree,
         base: &base,
         folders: BTreeSet::new(),
@@ -317,7 +322,11 @@ mod tests {
         let (tree, base) = (at("tree"), at("base"));
         let mut copying = Copying {
             top: open(&at("w"), flags, Mode::empty()).unwrap(),
-            links: SecretLinks::new(vec![at("w")], SecretFiles::default()),
+            links: SecretLinks::new(
+                vec![at("w")],
+                SecretFiles::default(),
+                ReadableSecrets::default(),
+            ),
             tree: &tree,
             base: &base,
             folders: BTreeSet::new(),

@@ -77,7 +77,7 @@ const REASONS: &[(&str, usize, &str)] = &[
     ),
     ("src/sandbox/capture.rs", 2, OWN),
     ("src/sandbox/committed_files.rs", 1, OWN),
-    ("src/sandbox/guard.rs", 2, FOLLOWED_UP),
+    ("src/sandbox/guard.rs", 3, FOLLOWED_UP),
     (
         "src/sandbox/helper.rs",
         6,
@@ -107,7 +107,7 @@ const REASONS: &[(&str, usize, &str)] = &[
     ("src/sandbox/protect/running_marks.rs", 8, OWN),
     ("src/sandbox/protect/scan/link_targets.rs", 1, PROTECTS),
     ("src/sandbox/protect/state.rs", 1, "only in tests"),
-    ("src/sandbox/protect/stores.rs", 4, PROTECTS),
+    ("src/sandbox/protect/stores.rs", 5, PROTECTS),
     ("src/sandbox/protect/tool_writes.rs", 2, STATUS),
     ("src/sandbox/protect/watched.rs", 1, STATUS),
     ("src/sandbox/root_places.rs", 2, FOLLOWED_UP),

@@ -474,6 +474,121 @@ fn with_branches(is_packed: bool) -> ProtectedWorkspace {
     })
 }
 
+/// Replaces the content of the read-only file `path`.
+fn overwrite(path: &Path, content: &[u8]) {
+    fs::remove_file(path).unwrap();
+    fs::write(path, content).unwrap();
+}
+
+/// Path of the object of the commit that the branch `main` names.
+fn main_object(root: &Path) -> PathBuf {
+    let name = fs::read_to_string(root.join(".git/refs/heads/main")).unwrap();
+    root.join(".git/objects").join(&name[..2]).join(name[2..].trim())
+}
+
+#[test]
+fn commit_that_head_named_is_missed_whatever_head_names_later() {
+    let run = |root: &Path, command: &str| {
+        assert!(git(root, &command.split(' ').collect::<Vec<_>>()), "{command}");
+    };
+    let delete_behind = |root: &Path, command: &str| {
+        let object = main_object(root);
+        run(root, command);
+        fs::remove_file(object).unwrap();
+    };
+    let cut_packs = |root: &Path| {
+        for entry in fs::read_dir(root.join(".git/objects/pack")).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "pack") {
+                overwrite(&path, b"");
+            }
+        }
+    };
+    let cases: [DeletionCase<'_>; 9] = [
+        (false, &|root| delete_behind(root, "switch -q --detach side~1")),
+        (false, &|root| delete_behind(root, "reset -q --hard HEAD~1")),
+        (false, &|root| delete_behind(root, "symbolic-ref HEAD refs/heads/new")),
+        (false, &|root| {
+            delete_behind(root, "status");
+            write(root, ".git/refs/heads/main", "ref: refs/heads/side\n");
+        }),
+        (false, &|root| overwrite(&main_object(root), b"")),
+        // It begins like a compressed object.
+        (false, &|root| overwrite(&main_object(root), b"\x78\x01 no commit")),
+        (false, &|root| {
+            run(root, "symbolic-ref HEAD refs/heads/new");
+            run(root, "update-ref -d refs/heads/main");
+        }),
+        (true, &cut_packs),
+        (true, &|root| {
+            run(root, "reset -q --hard HEAD~1");
+            run(root, "reflog expire --expire=now --all");
+            run(root, "branch -D side");
+            run(root, "gc -q --prune=now");
+        }),
+    ];
+    for (number, (is_packed, damage)) in cases.into_iter().enumerate() {
+        let world = with_branches(is_packed);
+        let findings = world.after(damage);
+        assert!(
+            matches!(
+                findings[..],
+                [Finding { what: ProtectedChange::Changed, action: ProtectAction::Failed(_), .. }]
+            ),
+            "{number}: {findings:?}"
+        );
+    }
+}
+
+#[test]
+fn branch_that_one_command_leaves_and_another_one_deletes_is_reported() {
+    let world = with_branches(false);
+    let object = main_object(&world.root);
+    assert_eq!(world.after(|root| assert!(git(root, &["switch", "-q", "--detach", "side~1"]))), []);
+    let delete = |_: &Path| fs::rename(&object, object.with_extension("away")).unwrap();
+    let findings = world.after(delete);
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    // It is reported once, and not what the user deletes between two commands.
+    assert_eq!(world.after(|_| {}), []);
+    fs::rename(object.with_extension("away"), &object).unwrap();
+    for command in ["switch -q main", "switch -q --detach side~1"] {
+        let arguments: Vec<&str> = command.split(' ').collect();
+        assert_eq!(world.after(|root| assert!(git(root, &arguments))), []);
+    }
+    delete(&world.root);
+    assert_eq!(world.after(|_| {}), []);
+}
+
+#[test]
+fn removed_tables_of_references_are_reported() {
+    // As git 2.47 makes it with `--ref-format=reftable`.
+    let with_tables = || {
+        ProtectedWorkspace::with(|root| {
+            fs::remove_dir_all(root.join(".git/refs")).unwrap();
+            write(root, ".git/HEAD", "ref: refs/heads/.invalid\n");
+            write(root, ".git/refs/heads", "this repository uses the reftable format\n");
+            write(root, ".git/reftable/one.ref", "REFT");
+            write(root, ".git/reftable/two.ref", "REFT");
+            write(root, ".git/reftable/tables.list", "one.ref\ntwo.ref\n");
+        })
+    };
+    let findings = with_tables().after(|root| {
+        write(root, ".git/reftable/three.ref", "REFT");
+        write(root, ".git/reftable/tables.list", "three.ref\n");
+        fs::remove_file(root.join(".git/reftable/one.ref")).unwrap();
+    });
+    assert_eq!(findings, []);
+    for damage in [
+        |root: &Path| fs::remove_file(root.join(".git/reftable/two.ref")).unwrap(),
+        |root: &Path| write(root, ".git/reftable/one.ref", ""),
+        |root: &Path| write(root, ".git/reftable/tables.list", ""),
+        |root: &Path| fs::remove_dir_all(root.join(".git/reftable")).unwrap(),
+    ] {
+        let findings = with_tables().after(damage);
+        assert_eq!(findings.len(), 1, "{findings:?}");
+    }
+}
+
 /// True for a packed repository, and what the command deletes.
 type DeletionCase<'a> = (bool, &'a dyn Fn(&Path));
 
@@ -530,7 +645,8 @@ fn ordinary_work_of_git_deletes_no_commit() {
     for is_packed in [false, true] {
         for commands in [
             &["commit -q --amend --allow-empty -m other"][..],
-            &["reset -q --hard HEAD~1", "reflog expire --expire=now --all", "gc -q --prune=now"],
+            &["reset -q --hard HEAD~1", "gc -q"],
+            &["switch -q side", "merge -q main", "branch -d main"],
             &["pack-refs --all", "repack -adq"],
             &["branch -m main other", "branch -D side"],
             &["checkout -q --orphan new", "branch -D main side", "commit -qm new --allow-empty"],

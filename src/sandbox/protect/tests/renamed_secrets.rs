@@ -246,3 +246,84 @@ fn ordinary_and_permitted_files_are_not_hidden_after_a_rename() {
     }
     assert_eq!(protection.secrets_inside(), [root.join("private.txt")]);
 }
+
+#[test]
+fn secret_that_is_moved_to_a_readable_path_stays_hidden() {
+    let mut world = world();
+    write(&world.root, "pub/y.pem", "readable");
+    write(&world.root, "priv/x.pem", "hidden");
+    let entries = ["pub/*.pem", "deploy/**/id_rsa", "app/.env"].map(|path| world.root.join(path));
+    let quarantine = world.root.parent().unwrap().join("readable");
+    let roots = std::slice::from_ref(&world.root);
+    world.protection =
+        Arc::new(Protection::new(roots, Vec::new(), None, entries.to_vec(), quarantine).unwrap());
+    let before = world.hidden();
+    assert!(before.contains(&"priv/x.pem".to_owned()), "{before:?}");
+    assert!(!before.contains(&"pub/y.pem".to_owned()) && !before.contains(&"app/.env".to_owned()));
+    world.after(|root| {
+        rename(root, "pub", "o/pub");
+        rename(root, "priv", "pub");
+        rename(root, "app", "app.old");
+        fs::create_dir(root.join("app")).unwrap();
+        rename(root, ".env", "app/.env");
+    });
+    for _ in 0..2 {
+        let hidden = world.hidden();
+        for path in ["pub/x.pem", "o/pub/y.pem", "app/.env", "app.old/.env"] {
+            assert!(hidden.contains(&path.to_owned()), "{path}: {hidden:?}");
+        }
+    }
+    // What could be read under its name before can be read there again.
+    world.after(|root| {
+        rename(root, "pub", "priv");
+        rename(root, "o/pub", "pub");
+    });
+    assert!(!world.hidden().contains(&"pub/y.pem".to_owned()));
+    // A new file is no secret that was hidden.
+    world.after(|root| write(root, "pub/new.pem", "made by a command"));
+    assert!(!world.hidden().contains(&"pub/new.pem".to_owned()));
+}
+
+#[test]
+fn paths_that_settings_name_are_held_in_their_place() {
+    let mut world = world();
+    for (path, text) in [
+        ("conf/x/settings.json", "{\"key\": 1}"),
+        ("share/fish/fish_history", "secret"),
+        ("test/.env", "KEY=6"),
+        ("certs/dev/a.pem", "KEY=7"),
+        ("libs/one/a.rs", ""),
+    ] {
+        write(&world.root, path, text);
+    }
+    let at = |path: &str| world.root.join(path);
+    let own = vec![at("conf/x/settings.json"), at("no/such")];
+    let readable = vec![at("test/.env"), at("certs/dev/*.pem")];
+    let quarantine = world.root.parent().unwrap().join("placed");
+    let roots = [world.root.clone(), at("libs/one")];
+    // The home folder is around the workspace, which is `~/.local`.
+    let home = world.root.parent().unwrap().join("home");
+    fs::create_dir(&home).unwrap();
+    symlink(&world.root, home.join(".local")).unwrap();
+    let protection = Protection::new(&roots, own, Some(home), readable, quarantine).unwrap();
+    world.protection = Arc::new(protection);
+    let survey = world.protection.survey();
+    for folder in ["conf", "conf/x", "test", "certs", "certs/dev", "libs"] {
+        assert!(survey.pinned.contains(&at(folder)), "{folder}: {:?}", survey.pinned);
+    }
+    assert!(!survey.pinned.contains(&world.root));
+    world.protection.check_after(survey);
+    // Without mounts, the check puts the settings back, and the moved ones stay hidden.
+    let findings = world.after(|root| {
+        rename(root, "conf", "c2");
+        write(root, "conf/x/settings.json", "{\"sandbox\": \"off\"}");
+        rename(root, "share", "s2");
+    });
+    assert_eq!(world.read("conf/x/settings.json"), "{\"key\": 1}", "{findings:?}");
+    let hidden = world.hidden();
+    for path in ["c2/x/settings.json", "conf/x/settings.json", "s2/fish/fish_history"] {
+        assert!(hidden.contains(&path.to_owned()), "{path}: {hidden:?}");
+    }
+    let findings = world.after(|root| fs::remove_file(root.join("conf/x/settings.json")).unwrap());
+    assert_eq!(world.read("conf/x/settings.json"), "{\"key\": 1}", "{findings:?}");
+}
