@@ -404,8 +404,21 @@ impl LineMode<'_> {
             Ok(Ok(Rewind { session, call, .. })) => {
                 let text = format!("\n({}: {})\n", printable(&request.client), request.revert);
                 self.print(&text).await;
-                request.answer(Ok(()));
-                return self.begin_revert(session, call).await;
+                // When another session continues here, the client gets no more from this one.
+                let request = if session.is_some() {
+                    request.answer(Ok(()));
+                    None
+                } else {
+                    Some(request)
+                };
+                let begun = self.begin_revert(session, call).await;
+                if let Err(error) = &begun {
+                    self.print(&format!("{error}\n")).await;
+                }
+                if let Some(request) = request {
+                    request.answer(begun);
+                }
+                return;
             }
             Ok(Err(failures)) => return request.refuse(&failures),
             Err(error) => error.to_string(),
@@ -413,14 +426,20 @@ impl LineMode<'_> {
         request.answer(Err(refused));
     }
 
-    async fn begin_revert(&mut self, session: Option<LoadedSession>, call: Option<UserCall>) {
+    /// Continues in `session` and begins `call`. The error says why the call did not begin.
+    async fn begin_revert(
+        &mut self,
+        session: Option<LoadedSession>,
+        call: Option<UserCall>,
+    ) -> Result<(), String> {
         if let Some(session) = session {
             self.continue_in(session).await;
         }
-        let Some(call) = call.filter(|_| self.leaving.is_none()) else { return };
-        if let Err(error) = self.current.session.call(call).await {
-            self.print(&format!("{error}\n")).await;
+        let Some(call) = call else { return Ok(()) };
+        if self.leaving.is_some() {
+            return Err("the session ends".to_owned());
         }
+        self.current.session.call(call).await.map(drop).map_err(|error| error.to_string())
     }
 
     /// Switches to the stored session whose id begins with `id`, or to a fork of it, and continues
