@@ -165,7 +165,14 @@ fn protected(
 /// Reason why a move takes files of the workspace out of it, such as to the folder for temporary files.
 fn moved_out(findings: &walk::Findings, roots: &[String]) -> Option<String> {
     let is_inside = |path: &str| roots.iter().any(|root| is_below(path, root));
+    let makes_links = effects::program_count(findings, Names("ln link")) > 0;
     findings.moved.iter().find_map(|moved| {
+        if makes_links {
+            return Some(format!(
+                "it makes a link, which may lead its move to {} elsewhere",
+                moved.to
+            ));
+        }
         let leaves = moved.is_temporary || moved.path.as_deref().is_some_and(|to| !is_inside(to));
         let is_ours = |path: &Option<String>| path.as_deref().is_none_or(is_inside);
         let (source, _) = moved.sources.iter().find(|(_, path)| is_ours(path))?;

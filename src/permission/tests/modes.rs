@@ -80,6 +80,8 @@ fn calls_in_every_mode() {
         ("bash echo a > .envrc", "-???-"),
         ("bash git add -A && git commit -m x", "r??c-"),
         ("bash rm -rf dist", "r???-"),
+        ("bash ln -s /tmp tt && mv a tt/", "r???-"),
+        ("bash ln -s a b && cp -n a c", "r??c-"),
         ("bash git reset --hard", "r???-"),
         ("bash git clean -fd", "r???-"),
         ("bash npm install", "-??c-"),
