@@ -1,6 +1,6 @@
 //! Protection of protected files and secrets while one command runs.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -204,18 +204,7 @@ impl Sandbox {
         let pinned: Vec<PathBuf> = survey.pinned.iter().filter(writable).cloned().collect();
         plan.read_only.extend(read_only);
         plan.pinned.extend(pinned);
-        let known = |path: &&PathBuf| !plan.hidden.contains(path);
-        let hidden: Vec<PathBuf> = survey.hidden.iter().filter(known).cloned().collect();
-        plan.hidden.extend(hidden);
-        if plan.tier == SandboxTier::Full {
-            survey.held = ProtectionMethod::ByMounts;
-            plan.replaced = std::mem::take(&mut survey.replaced);
-            let is_replaced =
-                |path: &PathBuf| plan.replaced.iter().any(|file| file.target == *path);
-            plan.hidden.retain(|path| !is_replaced(path));
-        } else {
-            survey.covered.clear();
-        }
+        cover_secrets(plan, &mut survey);
         let temporary = Arc::clone(temporary);
         let survey = Some(survey);
         Ok(Some(Guard { protection, survey, temporary, late: None, is_of_trial: false }))
@@ -489,6 +478,31 @@ impl Protections {
         protection.also_scan(temporary);
         known.insert(key, Arc::clone(&protection));
         Ok(protection)
+    }
+}
+
+/// Adds the secrets of `survey`, and what commands see in their places, to `plan`.
+fn cover_secrets(plan: &mut Plan, survey: &mut Survey) {
+    // Those of the survey exist; the others may not.
+    let in_reach = |path: &Path| plan.writable.iter().any(|root| path.starts_with(root));
+    plan.hidden.retain(|path| !in_reach(path) || path.symlink_metadata().is_ok());
+    let known = |path: &&PathBuf| !plan.hidden.contains(path);
+    let hidden: Vec<PathBuf> = survey.hidden.iter().filter(known).cloned().collect();
+    plan.hidden.extend(hidden);
+    if plan.tier == SandboxTier::Full {
+        survey.held = ProtectionMethod::ByMounts;
+        plan.replaced = std::mem::take(&mut survey.replaced);
+        let is_replaced = |path: &PathBuf| plan.replaced.iter().any(|file| file.target == *path);
+        plan.hidden.retain(|path| !is_replaced(path));
+        // The files of a trial have other numbers.
+        if plan.overlays.is_empty() {
+            let targets = plan.replaced.iter().map(|file| &file.target);
+            let covered: BTreeSet<&PathBuf> = plan.hidden.iter().chain(targets).collect();
+            let known = survey.identities.iter().filter(|(path, _)| covered.contains(path));
+            plan.identities = known.map(|(path, found)| (path.clone(), found.numbers())).collect();
+        }
+    } else {
+        survey.covered.clear();
     }
 }
 

@@ -205,6 +205,23 @@ pub(crate) fn attach_tree(tree: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     checked(moved).map(drop)
 }
 
+/// Mounts the detached `tree` over the open file or folder `place`, whatever its path is by now.
+pub(crate) fn attach_tree_at(tree: BorrowedFd<'_>, place: BorrowedFd<'_>) -> io::Result<()> {
+    let empty = c"";
+    // SAFETY: both paths are terminated and outlive the call, the rest are numbers.
+    let moved = unsafe {
+        libc::syscall(
+            libc::SYS_move_mount,
+            tree.as_raw_fd(),
+            empty.as_ptr(),
+            place.as_raw_fd(),
+            empty.as_ptr(),
+            libc::MOVE_MOUNT_F_EMPTY_PATH | libc::MOVE_MOUNT_T_EMPTY_PATH,
+        )
+    };
+    checked(moved).map(drop)
+}
+
 /// Sets mount flags, such as [`READ_ONLY`], on a mount and on all mounts below it.
 pub(crate) fn restrict_tree(tree: BorrowedFd<'_>, flags: u64) -> io::Result<()> {
     let attributes =

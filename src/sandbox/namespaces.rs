@@ -202,6 +202,10 @@ pub(crate) fn arrange(plan: &Plan, mounted: &mut Mounted) -> Result<(), String> 
     Ok(())
 }
 
+/// Error about a secret that is not where the search before the command found it.
+const MOVED: &str = "it holds secrets, and was moved or removed while the command was prepared; run \
+                     the command again";
+
 fn is_below(path: &Path, roots: &[PathBuf]) -> bool {
     roots.iter().any(|root| path != root && path.starts_with(root))
 }
@@ -342,6 +346,7 @@ fn mount_all(
     });
     layers.extend(trees);
     let mut ways: Vec<PathBuf> = parents.into_iter().collect();
+    let mut hidden: Vec<PathBuf> = Vec::new();
     for (path, layer) in layers {
         match layer {
             Layer::Nothing(_) if copies.iter().any(|copy| copy.starts_with(&path)) => {
@@ -351,7 +356,9 @@ fn mount_all(
                 ways.push(path);
             }
             Layer::Nothing(nothing) => {
-                mounted.hidden += usize::from(cover(&path, &nothing).context(path.display())?);
+                cover(plan, &path, &nothing, &hidden)?;
+                mounted.hidden += 1;
+                hidden.push(path);
             }
             Layer::Copy(tree, is_writable) => {
                 mount_copy(&path, &tree, is_writable).context(path.display())?;
@@ -362,10 +369,11 @@ fn mount_all(
                 mounted.replaced += 1;
             }
             Layer::Replacement(file) => {
-                // A file that has been removed since is not created again.
                 let flags = kernel::NO_SETUID | kernel::NO_DEVICES | kernel::READ_ONLY;
                 kernel::restrict_tree(file.as_fd(), flags).context(path.display())?;
-                mounted.replaced += usize::from(cover(&path, &file).context(path.display())?);
+                // It replaces a secret, which must not be elsewhere by now.
+                cover(plan, &path, &file, &hidden)?;
+                mounted.replaced += 1;
             }
         }
     }
@@ -423,12 +431,16 @@ fn private_folder(name: &str, mode: u32) -> io::Result<OwnedFd> {
 }
 
 /// Creates an unreadable cover for each hidden path that exists and is not a symbolic link. The
-/// covers are in the private space.
+/// covers are in the private space. Fails if one below a writable path does not exist: it may be a
+/// secret under another name by now.
 fn covers(plan: &Plan) -> Result<BTreeMap<PathBuf, Layer>, String> {
     const FAILED: &str = "nothing to cover secrets with";
     let mut covered = Vec::new();
     for path in &plan.hidden {
         let Some(found) = existing(fs::symlink_metadata(path)).context(path.display())? else {
+            if is_below(path, &plan.writable) {
+                return Err(format!("{}: {MOVED}", path.display()));
+            }
             continue;
         };
         // The target of a link is a path of its own.
@@ -454,22 +466,31 @@ fn covers(plan: &Plan) -> Result<BTreeMap<PathBuf, Layer>, String> {
     covered.into_iter().map(take).collect::<io::Result<_>>().context(FAILED)
 }
 
-/// Mounts the cover `nothing`, or another file, over `path`. Does nothing if `path` is missing or already invisible,
-/// because one of its parents is covered. Returns true in all cases.
-fn cover(path: &Path, nothing: &OwnedFd) -> io::Result<bool> {
-    match fs::symlink_metadata(path) {
-        Ok(_) => kernel::attach_tree(nothing.as_fd(), path).map(|()| true),
-        // The contents of a covered folder are not visible.
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
-            ) =>
-        {
-            Ok(true)
-        }
-        Err(error) => Err(error),
+/// Mounts the cover `nothing`, or another file, over the secret at `path`. Fails if the file that the
+/// search found there is not there any more, unless one of the folders `hidden` is around it.
+fn cover(plan: &Plan, path: &Path, nothing: &OwnedFd, hidden: &[PathBuf]) -> Result<(), String> {
+    use io::ErrorKind::{NotFound, PermissionDenied};
+    let moved = || format!("{}: {MOVED}", path.display());
+    let Some(expected) = plan.identities.get(path) else {
+        return match fs::symlink_metadata(path) {
+            Ok(_) => kernel::attach_tree(nothing.as_fd(), path).context(path.display()),
+            // The contents of a covered folder are not visible.
+            Err(error) if matches!(error.kind(), NotFound | PermissionDenied) => {
+                if is_below(path, hidden) { Ok(()) } else { Err(moved()) }
+            }
+            Err(error) => Err(error).context(path.display()),
+        };
+    };
+    if is_below(path, hidden) {
+        return Ok(());
     }
+    let place =
+        resolved_path::open(path, OFlag::O_PATH | OFlag::O_NOFOLLOW).map_err(|_| moved())?;
+    let found = nix::sys::stat::fstat(&place).context(path.display())?;
+    if (found.st_dev, found.st_ino) != *expected {
+        return Err(moved());
+    }
+    kernel::attach_tree_at(nothing.as_fd(), place.as_fd()).context(path.display())
 }
 
 /// Returns detached copies of the devices of a command, by name. Missing devices are left out.

@@ -2,6 +2,7 @@
 //!
 //! Made before the command starts, sent to the helper, and applied there.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use posse_actors::event::SandboxTier;
@@ -78,6 +79,9 @@ pub(crate) struct Plan {
     /// `places.toml`, which the command must not read. On the reduced tier, those below `writable`
     /// stay readable.
     pub(crate) hidden: Vec<PathBuf>,
+    /// Device and inode number of paths in `hidden` and targets in `replaced`, as the search for
+    /// secrets found them. If another file is there when it is covered, the command does not run.
+    pub(crate) identities: BTreeMap<PathBuf, (u64, u64)>,
     /// Files that commands see in place of secret files and of git's patterns of ignored files,
     /// read-only. Their targets are not in `hidden`, except for a folder that contains some. Empty
     /// on the reduced tier.

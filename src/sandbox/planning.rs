@@ -1,5 +1,6 @@
 //! Computes the plan of a command from its permitted confinement.
 
+use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -196,6 +197,7 @@ impl Sandbox {
             read_only: Vec::new(),
             pinned: Vec::new(),
             hidden,
+            identities: BTreeMap::new(),
             replaced: Vec::new(),
             temporary,
             overlays: Vec::new(),

@@ -45,11 +45,11 @@ mod watched;
 mod work_trees;
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use posse_base::secrets::files::SecretFiles;
@@ -73,6 +73,7 @@ pub use references::GitReferences;
 use running_marks::RunningMarks;
 pub use running_marks::{marks_folder, running_since};
 pub(crate) use scan::ScanBounds;
+use sort::ProtectedItem;
 use state::FileStateReader;
 pub use tool_writes::{ToolWrites, Writing};
 use watched::Watched;
@@ -80,6 +81,10 @@ use watched::Watched;
 /// Duration in microseconds up to which a scan counts as fast: switching to another thread would
 /// take longer.
 const QUICK_MICROSECONDS: u64 = 500;
+
+/// Maximum duration of the scans that are repeated because one did not find a secret that an earlier one
+/// had found, while other commands run. Then the command runs: the secret may have been removed.
+const RESCANS: Duration = Duration::from_millis(50);
 
 /// Protects files and secrets below a set of roots. Commands with the same roots and the same
 /// read-only ones among them share one `Protection`.
@@ -182,6 +187,8 @@ pub struct Survey {
     pub pinned: Vec<PathBuf>,
     /// Existing secrets and posse's own folders, which the command must not read.
     pub hidden: Vec<PathBuf>,
+    /// Identities of those of `hidden` that the search found by their names.
+    pub(crate) identities: BTreeMap<PathBuf, Identity>,
     /// Files that the command sees in place of secrets among `hidden`, and of git's patterns, if
     /// they can be mounted.
     pub(crate) replaced: Vec<Replacement>,
@@ -343,7 +350,7 @@ impl Protection {
         inner.reader.drop_unused();
         let unchecked_since = inner.marks.as_mut().and_then(RunningMarks::unchecked_since);
         let others_since = inner.mark_running();
-        let (items, secrets, complete) = inner.scan(self.bounds);
+        let (items, secrets, complete) = self.scan_beside_others(&mut inner, begin);
         // Names that appeared while other commands run may be theirs and are not added to the
         // user's.
         let baseline = match inner.baseline.clone().filter(|_| inner.running > 0) {
@@ -374,7 +381,7 @@ impl Protection {
         own.extend(lifted);
         own.remove_exempt(&mut read_only, &mut pinned);
         let sorted = self.hidden(&mut inner, &secrets, complete);
-        let HiddenPaths { hidden, mut replaced, covered, undecided } = sorted;
+        let HiddenPaths { hidden, identities, mut replaced, covered, undecided } = sorted;
         // An approved change of patterns needs the file itself.
         let is_exempt = |file: &Replacement| {
             file.target.ends_with(git_excludes::EXCLUDE) && own.covers(&file.target)
@@ -393,6 +400,7 @@ impl Protection {
             read_only,
             pinned,
             hidden,
+            identities,
             replaced,
             covered,
             undecided,
@@ -402,6 +410,24 @@ impl Protection {
             baseline,
             protection,
         }
+    }
+
+    /// Scans, and scans again while other commands run and a known secret is missing: they may have
+    /// moved a folder while the scan read around it. `begin`: start of the survey.
+    fn scan_beside_others(
+        &self,
+        inner: &mut GuardState,
+        begin: Instant,
+    ) -> (Vec<(usize, ProtectedItem)>, Vec<ProtectedPath>, bool) {
+        let mut found = inner.scan(self.bounds);
+        while inner.running > 0
+            && found.2
+            && begin.elapsed() < RESCANS
+            && self.misses_secret(inner, &found.1)
+        {
+            found = inner.scan(self.bounds);
+        }
+        found
     }
 
     /// Returns the existing secrets, credential stores and folders of posse below the roots, which

@@ -91,6 +91,11 @@ impl Plan {
         let overlays = self.overlays.iter();
         let layers = overlays.flat_map(|layer| [&layer.root, &layer.upper, &layer.work]);
         put_items(out, layers.map(|path| path.as_os_str()));
+        let numbers = self.identities.values();
+        let numbers: Vec<OsString> =
+            numbers.map(|(device, inode)| format!("{device} {inode}").into()).collect();
+        let identities = self.identities.keys().map(|path| path.as_os_str()).zip(&numbers);
+        put_items(out, identities.flat_map(|(path, numbers)| [path, numbers]));
     }
 
     fn decode(from: &mut ByteReader<'_>) -> Option<Plan> {
@@ -127,7 +132,15 @@ impl Plan {
             work: work.into(),
         });
         plan.overlays = layers.collect();
-        (rest.is_empty() && left.is_empty() && plan.is_sound()).then_some(plan)
+        let identities = from.list()?;
+        let (named, odd) = identities.as_chunks::<2>();
+        let identity = |[path, numbers]: &[OsString; 2]| {
+            let (device, inode) = numbers.to_str()?.split_once(' ')?;
+            Some((PathBuf::from(path), (device.parse().ok()?, inode.parse().ok()?)))
+        };
+        plan.identities = named.iter().map(identity).collect::<Option<_>>()?;
+        let is_whole = rest.is_empty() && left.is_empty() && odd.is_empty();
+        (is_whole && plan.is_sound()).then_some(plan)
     }
 
     /// Sends this plan to a spare helper as the expected one. Returns false, and sends nothing, if
@@ -411,6 +424,7 @@ mod tests {
                 read_only: vec!["/w/.git/hooks".into()],
                 pinned: vec!["/w/.git".into()],
                 hidden: vec!["/w/.env".into()],
+                identities: [("/w/.env".into(), (7, 11))].into(),
                 replaced: vec![Replacement {
                     source: "/s/committed/1".into(),
                     target: "/w/.env.test".into(),

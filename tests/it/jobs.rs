@@ -544,3 +544,32 @@ fn an_unattended_run_keeps_its_job_without_its_terminal_and_ends_it() {
     assert!(log().contains("It is done."), "{}", log());
     machine.verify();
 }
+
+#[test]
+fn secret_that_a_job_moves_is_never_shown() {
+    let moves = "import os, time\nend = time.time() + 20\nwhile time.time() < end:\n  \
+                 os.rename('a', 'b'); os.mkdir('a'); open('a/.env', 'w').close()\n  \
+                 os.remove('a/.env'); os.rmdir('a'); os.rename('b', 'a')\n";
+    let mut answers = vec![starts("python3 moves.py")];
+    // It prints all files that it finds, again and again.
+    let reads = "import os\nfor _ in range(20):\n  for folder in ('a', 'b'):\n    try:\n      \
+                 print(open(folder + '/.env').read())\n    except OSError:\n      pass\n\
+                 print('read')\n";
+    let run = || calls(&[("bash", json!({"command": "python3 reads.py"}))]);
+    answers.extend((0..12).map(|_| run()));
+    answers.push(says("done"));
+    let server = ModelServer::start(answers);
+    let machine = Machine::with(&server);
+    machine.write("moves.py", moves);
+    machine.write("reads.py", reads);
+    machine.write("a/.env", "KEY=hidden-from-commands\n");
+    let ended = machine.posse(&["run", "--yes", "go"]);
+    ended.assert_code(0);
+    let results = server.tool_results();
+    let shown = results.iter().find(|text| text.to_lowercase().contains("hidden-from-commands"));
+    assert_eq!(shown, None);
+    // Commands ran, or were refused for this reason.
+    let ran = results.iter().filter(|text| text.contains("read\n")).count();
+    let refused = results.iter().filter(|text| text.contains("SH006")).count();
+    assert_eq!((results.len(), ran + refused), (13, 12), "{results:?}");
+}

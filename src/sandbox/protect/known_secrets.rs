@@ -16,7 +16,7 @@ use posse_base::secrets::files::{FileId, SecretFiles};
 
 use crate::protect::place::{self, Identity, PlaceKind, Root, Stat};
 use crate::protect::scan::Scan;
-use crate::protect::{Protection, Watched};
+use crate::protect::{GuardState, Protection, Watched};
 
 /// Maximum number of entries that one search reads.
 const ENTRIES_MAX: usize = 1_000_000;
@@ -100,14 +100,26 @@ impl Protection {
         }
     }
 
+    /// True if a scan that found `secrets` did not find one that an earlier scan had found, although the
+    /// scan reads the folders where it may be.
+    pub(super) fn misses_secret(&self, inner: &GuardState, secrets: &[(usize, Arc<Path>)]) -> bool {
+        let stat = |(at, path): &(usize, Arc<Path>)| inner.roots[*at].root.stat(path).ok();
+        let found: HashSet<Identity> =
+            secrets.iter().filter_map(stat).map(|stat| stat.identity).collect();
+        let is_found = |id: &FileId| found.contains(&identity_of(*id));
+        !self.secret_files.missing(self.scanner, is_found).is_empty()
+    }
+
     /// Searches the folders that scans leave out for the secrets that earlier scans found and the last
     /// one, which was complete, did not. `seen`: those that it found. Returns the paths to hide: those
     /// found, and all folders that could not be searched. If there are no such folders and the search
-    /// reached no limit, secrets still missing are not searched for again.
+    /// reached no limit, secrets still missing are not searched for again, unless `may_move`: other
+    /// commands run, and may have moved them meanwhile.
     pub(super) fn search_missing(
         &self,
         roots: &[Watched],
         seen: &HashSet<Identity>,
+        may_move: bool,
     ) -> Vec<PathBuf> {
         let is_seen = |id: &FileId| seen.contains(&identity_of(*id));
         let missing = self.secret_files.missing(self.scanner, is_seen);
@@ -128,7 +140,7 @@ impl Protection {
             scan.unreadable().iter().filter_map(|path| nearest_accessible(root, path))
         });
         let unreadable: Vec<PathBuf> = search.unreadable.into_iter().chain(scanned).collect();
-        if is_complete && unreadable.is_empty() {
+        if is_complete && unreadable.is_empty() && !may_move {
             let lost: Vec<FileId> = search.missing.into_iter().map(id_of).collect();
             self.secret_files.set_lost(&lost);
         }

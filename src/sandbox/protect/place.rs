@@ -50,6 +50,13 @@ pub(crate) struct Identity {
     pub(crate) inode: u64,
 }
 
+impl Identity {
+    /// Device and inode number.
+    pub(crate) fn numbers(self) -> (u64, u64) {
+        (self.device, self.inode)
+    }
+}
+
 /// Status of a file, folder, link or other kind of file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stat {

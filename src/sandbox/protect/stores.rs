@@ -1,7 +1,7 @@
 //! Secrets that a command must not read: secret files found by the scan, credential stores in the
 //! home folder, and posse's own folders.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -63,6 +63,7 @@ impl Protection {
         mut is_complete: bool,
     ) -> HiddenPaths {
         let mut hidden: BTreeSet<PathBuf> = BTreeSet::new();
+        let mut identities: BTreeMap<PathBuf, Identity> = BTreeMap::new();
         let mut linked = Vec::new();
         let mut seen = HashSet::new();
         let stores = self.stores();
@@ -99,6 +100,7 @@ impl Protection {
                         seen.insert(stat.identity);
                     }
                     if !is_covered(*at, path) {
+                        identities.extend(stat.as_ref().ok().map(|s| (whole.clone(), s.identity)));
                         hidden.insert(whole);
                     }
                 }
@@ -107,6 +109,8 @@ impl Protection {
                     hidden.extend(nearest_accessible(root, path));
                     is_complete = false;
                 }
+                // Another command has moved or removed it since the scan: the command does not run.
+                Err(Errno::ENOENT) if inner.running > 1 => drop(hidden.insert(whole)),
                 _ => {}
             }
             if let Ok(stat) = stat
@@ -120,14 +124,15 @@ impl Protection {
         hidden.extend(self.secret_files.targets());
         hidden.extend(links::names(&linked, &inner.roots));
         if is_complete {
-            hidden.extend(self.search_missing(&inner.roots, &seen));
+            hidden.extend(self.search_missing(&inner.roots, &seen, inner.running > 1));
         }
         hidden.extend(inner.roots.iter().flat_map(Watched::unlisted_folders));
         hidden.extend(stores.iter().cloned());
         hidden.retain(|path| !self.is_shown(path));
         let GuardState { roots, committed, .. } = inner;
         let may_show = |path: &Path| !stores.iter().any(|store| path.starts_with(store));
-        committed.sort(roots, hidden.into_iter().collect(), may_show)
+        let sorted = committed.sort(roots, hidden.into_iter().collect(), may_show);
+        HiddenPaths { identities, ..sorted }
     }
 
     /// Registers those of `stores` below the roots, so that they stay hidden when a folder above them is

@@ -77,7 +77,7 @@ const REASONS: &[(&str, usize, &str)] = &[
     ),
     ("src/sandbox/capture.rs", 2, OWN),
     ("src/sandbox/committed_files.rs", 1, OWN),
-    ("src/sandbox/guard.rs", 3, FOLLOWED_UP),
+    ("src/sandbox/guard.rs", 4, FOLLOWED_UP),
     (
         "src/sandbox/helper.rs",
         6,
@@ -135,7 +135,7 @@ const REASONS: &[(&str, usize, &str)] = &[
     ("src/tools/jobs/page.rs", 1, OWN),
     ("src/tools/listing.rs", 1, STATUS),
     ("src/tools/read_file.rs", 1, OWN),
-    ("src/tools/workspace.rs", 1, "the roots, when a session begins"),
+    ("src/tools/workspace.rs", 2, "the roots, when a session begins"),
     (
         "src/tools/workspace/links.rs",
         1,

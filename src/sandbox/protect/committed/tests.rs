@@ -50,6 +50,7 @@ impl Workspace {
         let mut survey = self.protection.survey();
         let names = |path: &mut PathBuf| *path = path.strip_prefix(&self.root).unwrap().to_owned();
         let mut paths = HiddenPaths {
+            identities: survey.identities.clone(),
             hidden: std::mem::take(&mut survey.hidden),
             replaced: std::mem::take(&mut survey.replaced),
             covered: std::mem::take(&mut survey.covered),
