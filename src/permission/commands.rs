@@ -13,9 +13,11 @@ use posse_base::secrets::is_secret;
 use crate::rules::{Rule, RuleDecision};
 use crate::shell::allow::{Ground, MAY_HOLD_SECRETS, PlainCommand};
 use crate::shell::danger::CommandLocation;
+use crate::shell::effects::{destroys, sends};
 use crate::shell::links::is_named_by;
 use crate::shell::options::Reading;
 use crate::shell::sensitive::may_be_sensitive;
+use crate::shell::walk::base;
 use crate::shell::word::active;
 use crate::shell::wrappers::wrapper_named;
 use crate::shell::{Judged, Names, judge, quoted, split};
@@ -38,7 +40,9 @@ const NEVER_SUGGESTED: Names = Names(
     curl dash dd deno doas docker dotenv ed emacs env eval ex exec expect fish flock ftp gawk \
     gdb git ionice kill killall ksh ln lua mv nc ncat nice node nohup npx nsenter osascript \
     parallel perl php pkexec pkill podman pushd python python3 rm rsync ruby scp script sed setsid \
-    sftp sh shred source ssh stdbuf su sudo systemctl telnet timeout vim watch wget xargs",
+    sftp sh shred source ssh stdbuf su sudo systemctl telnet timeout vim watch wget xargs zsh pwsh nu \
+    xonsh tclsh wish Rscript julia mawk tsx ts-node guile racket systemd-run tmux screen direnv nix \
+    nix-shell socat",
 );
 /// Subcommands of git for which no grant is suggested: they discard work, or send it.
 const GIT_NEVER_SUGGESTED: Names =
@@ -402,7 +406,8 @@ fn suggestion(missing: &[Uncovered<'_>]) -> Option<(Grant, bool)> {
 }
 
 /// True if a grant for commands that begin with `words` may be suggested: the program is not in
-/// [`NEVER_SUGGESTED`], or is `cd` with a folder, `git` with a subcommand that is not in
+/// [`NEVER_SUGGESTED`], runs no other one, and neither discards files or work nor changes something on
+/// other machines; or it is `cd` with a folder, `git` with a subcommand that is not in
 /// [`GIT_NEVER_SUGGESTED`], or Python with a test or check program, and it lists no scripts.
 pub(crate) fn may_be_suggested(words: &[String]) -> bool {
     // What git does is in its subcommand, and `cd` goes to one folder.
@@ -410,14 +415,20 @@ pub(crate) fn may_be_suggested(words: &[String]) -> bool {
     let is_check = module.is_some_and(|module| PYTHON_MODULES.has(module));
     let told = |program: &str| match program {
         "cd" => words.len() > 1,
-        "git" => words.get(1).is_some_and(|name| !GIT_NEVER_SUGGESTED.has(name)),
+        "git" => words
+            .get(1)
+            .is_some_and(|name| !name.starts_with('-') && !GIT_NEVER_SUGGESTED.has(name)),
         "python" | "python3" => is_check,
         _ => false,
     };
     // Without the name of a script, it only lists them, but a grant would cover all of them.
     let lists_scripts = matches!(words, [_, run] if run == "run" || run == "run-script");
-    let program = words.first().filter(|_| !lists_scripts);
-    program.is_some_and(|program| !never_suggested(program) || told(program))
+    let Some((program, rest)) = words.split_first().filter(|_| !lists_scripts) else {
+        return false;
+    };
+    let name = base(program);
+    let is_harmful = destroys(name, rest).is_some() || sends(name, rest);
+    (!never_suggested(name) || told(name)) && wrapper_named(name).is_none() && !is_harmful
 }
 
 fn never_suggested(program: &str) -> bool {

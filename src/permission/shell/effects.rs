@@ -163,6 +163,11 @@ fn fetches(name: &str, words: &[String]) -> bool {
     FETCHES.has(name) || (has_subcommands && !subcommands.any(|word| SENDS.has(word)))
 }
 
+/// True if a program with these words reaches other machines and is not known to fetch only.
+pub(crate) fn sends(name: &str, words: &[String]) -> bool {
+    needs_network(name, words) && !fetches(name, words)
+}
+
 /// True if the text does not show which program runs: its name, or the shell text that it executes,
 /// comes from a variable, a substitution or a glob.
 fn is_unknown(name: &str, words: &[String]) -> bool {
@@ -243,7 +248,7 @@ fn operands<'w>(name: &str, words: &'w [String]) -> impl Iterator<Item = &'w str
 }
 
 /// Reason why a program with these words destroys something. `None` if it is not known to.
-fn destroys(name: &str, words: &[String]) -> Option<String> {
+pub(crate) fn destroys(name: &str, words: &[String]) -> Option<String> {
     let has = |names: &str| words.iter().any(|word| names.split(' ').any(|name| name == word));
     if DESTROYS.has(name) {
         let told = has("--help --version");

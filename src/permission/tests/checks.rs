@@ -262,7 +262,23 @@ fn suggested_grant_of_a_build_names_its_target() {
     assert_eq!(suggested("python -m pytest -q").as_deref(), Some("python -m pytest"));
     assert_eq!(suggested("python -m http.server"), None);
     assert_eq!(suggested("git commit -m x").as_deref(), Some("git commit"));
-    for command in ["git push origin main", "git clean -fdx", "git reset --hard", "git rm a"] {
+    for command in [
+        "git push origin main",
+        "git clean -fdx",
+        "git reset --hard",
+        "git rm a",
+        "git -C . push origin main",
+        "git --work-tree=. clean -fdx",
+        "git stash drop",
+        "git branch -D x",
+        "git worktree remove --force a",
+        "git lfs push",
+        "zsh x.sh",
+        "systemd-run make",
+        "gh auth token",
+        "kubectl exec a",
+        "/usr/bin/rm a",
+    ] {
         assert_eq!(suggested(command), None, "{command}");
     }
 }
