@@ -47,6 +47,10 @@ const RESTRICTIONS: [(&str, &str, &str); 5] = [
     ("namespaces", "no namespaces can be created inside", "namespaces can be created inside"),
 ];
 
+/// Folders of the programs that the script uses. `PATH` may have folders of the workspace, with
+/// programs that a model has written.
+const PROGRAMS: &str = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/bin:/run/current-system/sw/bin";
+
 /// Shell script that attempts one action after another and prints whether each one succeeded.
 const SCRIPT: &str = r#"
 try() { name=$1; shift; if "$@" >/dev/null 2>&1; then echo "$name yes"; else echo "$name no"; fi; }
@@ -153,6 +157,7 @@ impl Trial {
             ("PORT".into(), port.to_string().into()),
             ("RUNTIME".into(), std::process::id().to_string().into()),
             ("SHELL_USED".into(), program.clone().into()),
+            ("PATH".into(), PROGRAMS.into()),
         ];
         let work = self.path("work");
         Spawn {

@@ -163,9 +163,9 @@ fn never_opens_secrets() {
 fn folder_containing_posse_state_cannot_be_added() {
     let server = ModelServer::start(Vec::new());
     let machine = Machine::with(&server);
-    std::os::unix::fs::symlink(machine.path("posse"), machine.work("link")).unwrap();
+    std::os::unix::fs::symlink(machine.path("posse"), machine.path("link")).unwrap();
     let home = machine.path("home").display().to_string();
-    for folder in ["/", "..", &home, "../posse", "../posse/config", "link"] {
+    for folder in ["/", "..", &home, "../posse", "../posse/config", "../link"] {
         let ended = machine.posse(&["run", "--add-dir", folder, "x"]);
         ended.assert_code(2);
         assert!(ended.stderr.contains("error[CFG016]"), "{folder}: {}", ended.stderr);
@@ -554,7 +554,8 @@ fn configuration_file_with_a_key_is_hidden_from_commands_and_tools() {
         let results = server.tool_results().join("\n");
         assert!(!results.contains(KEY) && results.contains("ordinary"), "{backend}: {results}");
         assert!(results.contains("Permission denied"), "{backend}: {results}");
-        let refused = if folder == "extra" { "is outside the workspace" } else { "hard-deny: own" };
+        let refused =
+            if folder == "extra" { "is outside the workspace" } else { "a file of posse" };
         assert!(results.contains(refused), "{backend}: {results}");
     }
 }
