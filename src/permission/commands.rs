@@ -525,7 +525,7 @@ pub(crate) fn begins<'a>(
             let words = run.words.get(at..)?;
             let (program, rest) = words.split_first()?;
             let (named, arguments) = prefix.split_first()?;
-            let same = program == named || crate::shell::walk::base(program) == named.as_str();
+            let same = program == named || base(program) == named.as_str();
             (same && rest.starts_with(arguments)).then_some(words)
         })
     })
