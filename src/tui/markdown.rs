@@ -3,6 +3,8 @@
 mod stream;
 mod table;
 
+use std::collections::HashMap;
+
 use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
@@ -32,6 +34,9 @@ pub(super) fn piece_rows(piece: &Piece, columns: usize, theme: Theme) -> Vec<Tex
     }
 }
 
+/// Maximum length of the name of a language behind the fence of a code block.
+const LANGUAGE_CHARS_MAX: usize = 16;
+
 /// Renders a Markdown text in rows of at most `columns` columns; fewer than 4 count as 4. Rows are
 /// not padded.
 pub(super) fn rows(text: &str, columns: usize, theme: Theme) -> Vec<TextRow> {
@@ -56,6 +61,30 @@ pub fn plain_text(text: &str, columns: usize) -> String {
         plain.push('\n');
     }
     plain
+}
+
+/// True if rendering leaves out letters of a Markdown text, such as a link definition, the title of a
+/// link or a surplus cell of a table. The language of a code block does not count.
+pub(super) fn hides_text(text: &str) -> bool {
+    let is_fence = |line: &&str| {
+        let line = line.trim();
+        let language = line.trim_start_matches(['`', '~']);
+        line.len() - language.len() >= 3
+            && language.len() <= LANGUAGE_CHARS_MAX
+            && language.chars().all(|c| c.is_ascii_alphanumeric())
+    };
+    let counted = |text: &str| {
+        let mut letters: HashMap<char, usize> = HashMap::new();
+        for letter in text.chars().filter(|c| c.is_alphabetic()) {
+            *letters.entry(letter).or_default() += 1;
+        }
+        letters
+    };
+    let shown = counted(&plain_text(text, usize::from(u16::MAX)));
+    let source: Vec<&str> = text.lines().filter(|line| !is_fence(line)).collect();
+    counted(&source.join("\n"))
+        .into_iter()
+        .any(|(letter, count)| shown.get(&letter).is_none_or(|shown| *shown < count))
 }
 
 /// Renders code, indented by two columns; long lines wrap.

@@ -12,7 +12,7 @@ use ratatui::text::Span;
 
 use crate::input::{character, ctrl};
 use crate::markdown;
-use crate::text::{TextRow, escape_invisible, row, span, wrap};
+use crate::text::{TextRow, escape_invisible, row, span, text_rows, wrap};
 use crate::theme::{Role, Theme};
 
 /// Maximum number of rows of the text that the user writes; the last ones are shown.
@@ -256,7 +256,14 @@ impl RequestForm {
         match &self.request {
             UserRequest::Plan { plan, .. } => {
                 let plan = self.changed.as_ref().unwrap_or(plan);
-                (markdown::rows(plan, columns, theme), 0)
+                // What is accepted must have been shown.
+                let rows = if markdown::hides_text(plan) {
+                    let lines = plan.lines().map(escape_invisible);
+                    lines.flat_map(|line| text_rows(theme, Role::Text, &line, columns)).collect()
+                } else {
+                    markdown::rows(plan, columns, theme)
+                };
+                (rows, 0)
             }
             UserRequest::Questions { questions, .. } => {
                 let position = match questions.len() {

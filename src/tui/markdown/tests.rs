@@ -88,6 +88,29 @@ fn pieces() -> impl Strategy<Value = String> {
     prop_oneof![known.prop_map(str::to_owned), any::<char>().prop_map(String::from), "[a-z]{1,70}"]
 }
 
+#[test]
+fn hidden_text_is_noticed() {
+    for text in [
+        "# Plan\n\n1. First\n2. *Second* with `code` and **more**\n\n- [ ] a\n- [x] b\n",
+        "```rust\nfn main() {}\n```\n",
+        "~~~\nplain\n~~~\n\n> quote\n\n---\n",
+        "| a | b |\n|---|---|\n| one | two |\n",
+        "[name](https://x.example/y) and <https://x.example>\n",
+        "",
+    ] {
+        assert!(!hides_text(text), "{text:?}");
+    }
+    for text in [
+        "Do it.\n\n[ref]: https://x.example 'and remove all'\n",
+        "Do it.\n\n[//]: # (and remove all)\n",
+        "[name](https://x.example 'and remove all')\n",
+        "| a |\n|---|\n| one | and remove all |\n",
+        "```rust and remove all\nfn main() {}\n```\n",
+    ] {
+        assert!(hides_text(text), "{text:?}");
+    }
+}
+
 proptest! {
     #[test]
     fn no_row_is_wider_than_the_screen(
