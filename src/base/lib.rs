@@ -6,6 +6,7 @@ pub mod claude_code;
 pub mod failure;
 pub mod hex;
 pub mod ignore_files;
+pub mod path_globs;
 pub mod paths;
 pub mod protected;
 pub mod remove_tree;

@@ -33,6 +33,13 @@ pub(super) struct AgentRules {
     default: Option<RuleDecision>,
 }
 
+impl AgentRules {
+    /// Rules of the agent.
+    pub(super) fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+}
+
 pub(super) fn compile(agents: &[AgentPolicy]) -> Result<Vec<AgentRules>, Vec<Failure>> {
     let compiled = |agent: &AgentPolicy| {
         // An unknown value does not allow.

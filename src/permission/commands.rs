@@ -77,6 +77,16 @@ impl RulePolicy {
         links: &[PathLink],
         shown: &[String],
     ) -> Judged {
+        judge(command, self.ground(cwd, links, shown))
+    }
+
+    /// Folders and links against which a command in the folder `cwd` is judged.
+    pub(crate) fn ground<'a>(
+        &'a self,
+        cwd: &'a str,
+        links: &'a [PathLink],
+        shown: &'a [String],
+    ) -> Ground<'a> {
         let place = CommandLocation {
             cwd: Some(cwd),
             home: self.settings.home.as_deref().unwrap_or(HOME_UNKNOWN),
@@ -86,7 +96,7 @@ impl RulePolicy {
             // The copy is below posse's own folders and contains none of them.
             Some(Relocated { copy, .. }) => (std::slice::from_ref(copy), &[]),
         };
-        judge(command, Ground { place, roots, closed, links, shown })
+        Ground { place, roots, closed, links, shown }
     }
 
     /// True if the sandbox is off because the user turned it off, by a flag or in the user's own

@@ -11,6 +11,7 @@
 mod agents;
 mod check;
 mod commands;
+mod denied_paths;
 mod dry_run;
 mod modes;
 mod paths;
@@ -35,10 +36,12 @@ use serde_json::{Value, json};
 use agents::AgentRules;
 use commands::{is_command, linked_secret, secret_word};
 use rules::{Rule, RuleDecision};
+use shell::named::NamedPath;
 use shell::{COMMAND_CHARS_MAX, Judged};
 
 pub use agents::AgentPolicy;
 pub use check::{Checked, CommandToCheck, Need, command_grant};
+pub use denied_paths::denied_reads;
 pub use dry_run::dry_run_policy;
 pub use posse_base::protected::is_protected;
 use posse_base::protected::is_protected_in;
@@ -234,6 +237,8 @@ struct JudgedAction<'a> {
     action: &'a Action,
     situation: &'a Situation<'a>,
     scripts: Vec<Judged>,
+    /// Paths that the commands name. Empty if no deny rule has a glob.
+    paths: Vec<NamedPath>,
     /// True if the permission mode allows commands that only read.
     mode_reads: bool,
 }
@@ -313,7 +318,7 @@ impl RulePolicy {
         situation: &'a Situation<'a>,
         mode_reads: bool,
     ) -> JudgedAction<'a> {
-        let scripts = action
+        let scripts: Vec<Judged> = action
             .operations
             .iter()
             .filter_map(|operation| match operation {
@@ -323,7 +328,8 @@ impl RulePolicy {
                 Operation::Read { .. } | Operation::Write { .. } | Operation::Invoke { .. } => None,
             })
             .collect();
-        JudgedAction { action, situation, scripts, mode_reads }
+        let paths = self.named_paths(action, &scripts);
+        JudgedAction { action, situation, scripts, paths, mode_reads }
     }
 
     /// Decision of denials, rules, grants and agents, without the permission mode, and the kind of
@@ -448,10 +454,12 @@ impl RulePolicy {
 
     /// Asks about actions that neither grants, nor rules, nor `--yes` may allow: changes of
     /// protected files and of files that control git; commands that are too long, name a secret
-    /// file, have exemptions, or run in a folder that is too large to be scanned. `None` for other
-    /// actions.
+    /// file, have a pattern that a denied path may match, have exemptions, or run in a folder that is
+    /// too large to be scanned. `None` for other actions.
     fn ask_each_time(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
-        let reason = exemption_reason(case.action).or_else(|| RulePolicy::asked_each_time(case))?;
+        let reason = exemption_reason(case.action)
+            .or_else(|| RulePolicy::asked_each_time(case))
+            .or_else(|| self.may_be_denied(case))?;
         Some(self.ask_once(case, reason))
     }
 

@@ -74,6 +74,11 @@ impl Relocated {
         })
     }
 
+    /// Path in the workspace for a path in the copy. `None` if `path` is not in the copy.
+    pub(super) fn original(&self, path: &str) -> Option<String> {
+        moved_path(path, &self.copy, &self.workspace)
+    }
+
     fn confined(&self, confinement: Confinement) -> Confinement {
         let writes = !confinement.writable_roots.is_empty();
         let writable_roots = if writes { vec![self.writable.clone()] } else { Vec::new() };

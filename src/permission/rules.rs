@@ -3,9 +3,9 @@
 //! `tool` may be a pattern such as `Bash(git log:*)` or `Edit(src/**)`. Examples are checked when
 //! rules are loaded: a rule that does not do what its examples say is an error.
 
-use globset::{GlobBuilder, GlobMatcher};
 use posse_actors::ports::{Action, Operation};
 use posse_base::failure::{ErrorCode, Exit, Failure};
+use posse_base::path_globs::PathGlob;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -21,9 +21,9 @@ const RULES_MAX: usize = 1000;
 #[derive(Debug)]
 pub(crate) struct Rule {
     /// Name of a tool or of a group of tools; `*`: every tool.
-    tool: String,
-    glob: Option<(String, GlobMatcher)>,
-    prefix: Option<Vec<String>>,
+    pub(crate) tool: String,
+    pub(crate) glob: Option<PathGlob>,
+    pub(crate) prefix: Option<Vec<String>>,
     /// True if the command must equal the prefix; false if it may continue.
     exact: bool,
     pub(crate) decision: RuleDecision,
@@ -161,13 +161,16 @@ fn pattern(tool: &str) -> Result<(&str, Option<&str>), String> {
     Ok((name, inside))
 }
 
-fn compiled_glob(glob: String) -> Result<(String, GlobMatcher), String> {
+fn compiled_glob(mut glob: String, decision: RuleDecision) -> Result<PathGlob, String> {
     if glob.len() > GLOB_BYTES_MAX {
         return Err(format!("pathGlob is longer than {GLOB_BYTES_MAX} bytes"));
     }
-    let compiled = GlobBuilder::new(&glob).literal_separator(true).build();
-    let matcher = compiled.map_err(|error| error.to_string())?.compile_matcher();
-    Ok((glob, matcher))
+    if decision == RuleDecision::Deny {
+        // As paths are written elsewhere; the compared paths have neither.
+        let plain = glob.trim_start_matches("./").trim_end_matches('/');
+        glob = if plain.is_empty() { glob } else { plain.to_owned() };
+    }
+    PathGlob::new(glob).map_err(|error| error.to_string())
 }
 
 impl Rule {
@@ -204,7 +207,7 @@ impl Rule {
         });
         let rule = Rule {
             tool: tool.to_owned(),
-            glob: glob.map(compiled_glob).transpose()?,
+            glob: glob.map(|glob| compiled_glob(glob, written.decision)).transpose()?,
             prefix: prefix.transpose()?,
             exact,
             decision: written.decision,
@@ -231,8 +234,11 @@ impl Rule {
     }
 
     fn is_example(&self, example: &str) -> bool {
-        if let Some((_, matcher)) = &self.glob {
-            return matcher.is_match(example);
+        if let Some(glob) = &self.glob {
+            return match self.decision {
+                RuleDecision::Deny => glob.covers(example.trim_end_matches('/')),
+                RuleDecision::Allow | RuleDecision::Ask => glob.is_match(example),
+            };
         }
         let judged = shell::judge_example(example);
         let for_commands = self.tool == "*" || COMMAND_NAMES.contains(&self.tool.as_str());
@@ -284,9 +290,11 @@ impl Rule {
         })
     }
 
-    /// True if this is a deny rule that matches the call; one matching part suffices.
+    /// True if this is a deny rule that matches the call; one matching part suffices. A rule with a
+    /// glob for one tool that reads or changes files counts for others as well (`denied_paths`).
     pub(crate) fn denies(&self, case: &JudgedAction<'_>) -> bool {
-        self.decision == RuleDecision::Deny && self.is_for(case) && self.applies_to(case)
+        self.decision == RuleDecision::Deny
+            && (self.is_for(case) && self.applies_to(case) || self.denies_path(case))
     }
 
     /// True if this is an ask or allow rule that matches the call. An ask rule must match one path
@@ -306,7 +314,7 @@ impl Rule {
     /// bytes of the prefix (one more for each of its words), then true if the rule names a tool and
     /// not `*`.
     pub(crate) fn specificity(&self) -> (usize, bool) {
-        let glob = self.glob.as_ref().map_or(0, |(glob, _)| glob.len());
+        let glob = self.glob.as_ref().map_or(0, |glob| glob.text().len());
         let prefix = self.prefix.iter().flatten().map(|word| word.len() + 1).sum::<usize>();
         (glob + prefix, self.tool != "*")
     }
@@ -334,9 +342,14 @@ impl Rule {
             || self.decision != RuleDecision::Allow && tool.restricted_by.contains(&self.tool)
     }
 
-    fn matches(&self, (path, relative): (&str, &str)) -> bool {
-        let Some((glob, matcher)) = &self.glob else { return true };
-        matcher.is_match(if glob.starts_with('/') { path } else { relative })
+    /// True if the glob of the rule matches a path or, in a deny rule, a folder above it.
+    pub(crate) fn matches(&self, (path, relative): (&str, &str)) -> bool {
+        let Some(glob) = &self.glob else { return true };
+        let compared = if glob.is_absolute() { path } else { relative };
+        match self.decision {
+            RuleDecision::Deny => glob.covers(compared),
+            RuleDecision::Allow | RuleDecision::Ask => glob.is_match(compared),
+        }
     }
 }
 

@@ -15,6 +15,7 @@ pub(crate) mod folders;
 pub(crate) mod globs;
 mod grammar;
 pub(crate) mod links;
+pub(crate) mod named;
 pub(crate) mod options;
 pub(crate) mod outline;
 pub(crate) mod outputs;

@@ -13,6 +13,7 @@ use crate::shell::options::Reading;
 mod checks;
 mod commands;
 mod corpus;
+mod denied_paths;
 mod lifting;
 mod links;
 mod modes;

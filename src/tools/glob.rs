@@ -12,15 +12,18 @@ use posse_actors::ports::{
     Access, CallContext, Prepared, RunContext, Tool, ToolAnnotations, ToolError, ToolOutput,
 };
 use posse_base::failure::printable;
+use posse_base::path_globs::PathGlobs;
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::builtin_tool::{BuiltinTool, RunResult};
 use crate::listing::{self, Stop};
 use crate::workspace::{Located, open_beneath};
-use crate::{ToolEnvironment, digest, grep, output, prepared, refusal, spec};
+use crate::{ToolEnvironment, digest, grep, left_out, output, prepared, refusal, spec};
 
-const NAME: &str = "glob";
+pub(crate) const NAME: &str = "glob";
+/// Rule group of the tool.
+pub(crate) const GROUP: &str = "Glob";
 
 /// Maximum number of paths in a result.
 const PATHS_MAX: usize = 1000;
@@ -31,7 +34,7 @@ pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
         NAME,
         "Finds files by a glob such as src/**/*.rs or *.toml (any folder), newest \
                       first. Skips ignored files.",
-        ToolAnnotations::new(Access::Read).in_rules("Glob"),
+        ToolAnnotations::new(Access::Read).in_rules(GROUP),
         &json!({
             "pattern": {"type": "string"},
             "path": {"type": "string", "description": "folder to start from"},
@@ -51,6 +54,7 @@ struct GlobPayload {
     glob: GlobMatcher,
     place: Located,
     directory: OwnedFd,
+    denied: PathGlobs,
 }
 
 async fn prepare(
@@ -72,7 +76,8 @@ async fn prepare(
     let path = place.absolute().as_os_str().as_encoded_bytes();
     let digest = digest::of(&[NAME.as_bytes(), pattern.as_bytes(), path]);
     let operations = vec![place.read()];
-    Ok(prepared(NAME, operations, words, digest, GlobPayload { glob, place, directory }))
+    let denied = env.denied_reads.glob.clone();
+    Ok(prepared(NAME, operations, words, digest, GlobPayload { glob, place, directory, denied }))
 }
 
 async fn run(_: Arc<ToolEnvironment>, payload: GlobPayload, context: RunContext) -> RunResult {
@@ -81,8 +86,15 @@ async fn run(_: Arc<ToolEnvironment>, payload: GlobPayload, context: RunContext)
 
 fn find(payload: &GlobPayload, bytes_max: usize, stop: &Stop) -> ToolOutput {
     let listing = listing::of(payload.place.absolute(), stop);
+    let (folder, below_root) = (payload.place.absolute(), payload.place.below_root());
     let wanted = listing.files.into_iter().filter(|path| payload.glob.is_match(path));
+    let is_denied = |path: &PathBuf| {
+        !payload.denied.is_empty()
+            && payload.denied.covers(&folder.join(path), &below_root.join(path))
+    };
+    let (denied, wanted): (Vec<PathBuf>, Vec<PathBuf>) = wanted.partition(is_denied);
     let mut found: Vec<(i64, i64, PathBuf)> = wanted
+        .into_iter()
         .filter_map(|path| {
             let (seconds, nanoseconds) = changed(&payload.directory, &path)?;
             Some((seconds, nanoseconds, path))
@@ -108,10 +120,15 @@ fn find(payload: &GlobPayload, bytes_max: usize, stop: &Stop) -> ToolOutput {
     } else if shown < total || listing.is_cut {
         let _ = write!(text, "[{shown} of {total}{more} files, newest first; narrow the glob]");
     }
+    if !denied.is_empty() {
+        let line_end = if text.ends_with('\n') { "" } else { "\n" };
+        let _ = write!(text, "{line_end}{}", left_out(denied.len(), "file", "files"));
+    }
     ToolOutput::text(text).with_metadata(json!({
         "files": total,
         "shown": shown,
         "truncated": shown < total || listing.is_cut,
+        "deniedSkipped": denied.len(),
     }))
 }
 

@@ -5,7 +5,7 @@ pub mod search;
 use std::error::Error;
 use std::fmt::Write;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use globset::{GlobBuilder, GlobMatcher};
@@ -22,9 +22,11 @@ use crate::builtin_tool::{BuiltinTool, RunResult};
 use crate::grep::search::{Hits, Query, SearchResult};
 use crate::listing::{self, Stop};
 use crate::workspace::{FileKind, Located};
-use crate::{ToolEnvironment, digest, output, parsed, prepared, refusal, spec};
+use crate::{ToolEnvironment, digest, left_out, output, parsed, prepared, refusal, spec};
 
-const NAME: &str = "grep";
+pub(crate) const NAME: &str = "grep";
+/// Rule group of the tool.
+pub(crate) const GROUP: &str = "Grep";
 
 const MATCHES_DEFAULT: usize = 200;
 const MATCHES_MAX: usize = 1000;
@@ -44,7 +46,7 @@ pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
         NAME,
         "Finds lines that match a regular expression (Rust syntax), as \
                       path:line:text. Skips ignored, binary and secret files.",
-        ToolAnnotations::new(Access::Read).in_rules("Grep"),
+        ToolAnnotations::new(Access::Read).in_rules(GROUP),
         &json!({
             "pattern": {"type": "string"},
             "path": {"type": "string", "description": "file or folder"},
@@ -112,6 +114,7 @@ async fn prepare(
         glob,
         context: bounded(given.context, 0, CONTEXT_MAX),
         readable_secrets: env.readable_secrets.clone(),
+        denied: env.denied_reads.grep.clone(),
         links: Some(env.workspace.secret_links()),
     };
     let offset = bounded(given.offset, 0, OFFSET_MAX);
@@ -183,7 +186,7 @@ fn search(payload: &GrepPayload, stop: &Stop) -> SearchResult {
     let GrepPayload { query, place, opened, .. } = payload;
     let matches_max = payload.offset + payload.limit;
     if payload.is_folder {
-        let below_root = Path::new(place.relative());
+        let below_root = place.below_root();
         return search::tree(place.absolute(), opened, below_root, query, matches_max, stop);
     }
     match opened.try_clone() {
@@ -233,12 +236,18 @@ fn report(payload: &GrepPayload, found: &SearchResult, bytes_max: usize) -> Tool
         let line_end = if text.ends_with('\n') { "" } else { "\n" };
         let _ = write!(text, "{line_end}[{} secret files not searched]", found.secrets);
     }
+    if found.denied > 0 {
+        let line_end = if text.ends_with('\n') { "" } else { "\n" };
+        let note = left_out(found.denied, "file", "files");
+        let _ = write!(text, "{line_end}{note}");
+    }
     ToolOutput::text(text).with_metadata(json!({
         "matches": matches,
         "files": found.files.len(),
         "searched": found.searched,
         "truncated": is_cut,
         "secretsSkipped": found.secrets,
+        "deniedSkipped": found.denied,
     }))
 }
 

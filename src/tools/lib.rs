@@ -40,7 +40,7 @@ mod refusal;
 mod text;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -49,6 +49,7 @@ use posse_actors::ports::{
     Action, CommandOutput, CommandPath, Operation, Prepared, ToolAnnotations, ToolError, ToolSpec,
     Toolbox,
 };
+use posse_base::path_globs::PathGlobs;
 use posse_base::secrets::readable::ReadableSecrets;
 use posse_base::threads;
 use posse_egress::Egress;
@@ -89,6 +90,8 @@ pub struct ToolEnvironment {
     pub dedup_reads: bool,
     /// Absolute paths that may be read although their names look like secrets.
     pub readable_secrets: ReadableSecrets,
+    /// Paths that the tools which walk through folders leave out.
+    pub denied_reads: DeniedReads,
     /// Limits of the images that `read_file` shows.
     pub images: ImageLimits,
     /// File versions that each agent has read or written.
@@ -113,6 +116,45 @@ pub struct ToolEnvironment {
     pub egress: Option<Arc<Egress>>,
     /// Functions that find the paths and the programs in a shell command, as the policy does.
     pub commands: CommandReader,
+}
+
+/// Paths that deny rules keep from the tools which walk through folders. A call that names such a path
+/// is denied by the policy; in a walk, the tool itself leaves it out.
+#[derive(Debug, Clone, Default)]
+pub struct DeniedReads {
+    /// Files that `grep` does not search.
+    pub grep: PathGlobs,
+    /// Files that `glob` does not list.
+    pub glob: PathGlobs,
+    /// Entries that `list_dir` does not list.
+    pub list_dir: PathGlobs,
+}
+
+impl DeniedReads {
+    /// Returns the paths as `denied` tells them for the name and the rule group of each tool.
+    pub fn new<E>(denied: impl Fn(&str, &str) -> Result<PathGlobs, E>) -> Result<DeniedReads, E> {
+        Ok(DeniedReads {
+            grep: denied(grep::NAME, grep::GROUP)?,
+            glob: denied(glob::NAME, glob::GROUP)?,
+            list_dir: denied(list_dir::NAME, list_dir::GROUP)?,
+        })
+    }
+
+    /// Returns the same paths for tools in the folder `copy`, a copy of the folder `original`.
+    #[must_use]
+    pub fn in_copy(&self, copy: &Path, original: &Path) -> DeniedReads {
+        DeniedReads {
+            grep: self.grep.in_copy(copy, original),
+            glob: self.glob.in_copy(copy, original),
+            list_dir: self.list_dir.in_copy(copy, original),
+        }
+    }
+}
+
+/// Note that `count` paths, named by `one` and `many`, were left out of a result because of deny
+/// rules.
+pub(crate) fn left_out(count: usize, one: &str, many: &str) -> String {
+    format!("[{} left out: deny rules cover them]", posse_base::count(count, one, many))
 }
 
 /// Time limits of the commands of `bash` that a call waits for.
@@ -198,6 +240,7 @@ impl ToolEnvironment {
             require_read: false,
             dedup_reads: true,
             readable_secrets: ReadableSecrets::default(),
+            denied_reads: DeniedReads::default(),
             images: ImageLimits::default(),
             reads: Arc::default(),
             budgets: Arc::default(),

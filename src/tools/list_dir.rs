@@ -17,11 +17,14 @@ use serde_json::json;
 
 use crate::builtin_tool::{BuiltinTool, RunResult};
 use crate::text::count;
-use crate::workspace::{FileKind, FileStatus, names, refused};
-use crate::{ToolEnvironment, blocking, prepared, refusal, spec};
+use crate::workspace::{FileKind, FileStatus, Located, names, refused};
+use crate::{ToolEnvironment, blocking, left_out, prepared, refusal, spec};
 use posse_base::hex::sha256;
+use posse_base::path_globs::PathGlobs;
 
-const NAME: &str = "list_dir";
+pub(crate) const NAME: &str = "list_dir";
+/// Rule group of the tool.
+pub(crate) const GROUP: &str = "LS";
 
 /// Maximum number of entries that are listed.
 const SHOWN_MAX: usize = 500;
@@ -35,7 +38,7 @@ pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
         NAME,
         "Lists a folder, hidden entries too, at most 500: folders end with `/`, files have their \
          size in bytes, links show where they lead.",
-        ToolAnnotations::new(Access::Read).in_rules("LS"),
+        ToolAnnotations::new(Access::Read).in_rules(GROUP),
         &json!({ "path": { "type": "string", "description": "Default: working directory" } }),
         &[],
     );
@@ -51,6 +54,8 @@ struct Arguments {
 struct OpenFolder {
     folder: Dir,
     shown: String,
+    place: Located,
+    denied: PathGlobs,
 }
 
 async fn prepare(
@@ -68,7 +73,8 @@ async fn prepare(
     let path = place.absolute().display();
     let digest = sha256(format!("list_dir\0{path}\0{identity:?}").as_bytes());
     let words = (format!("list {shown}"), String::new());
-    Ok(prepared(NAME, vec![place.read()], words, digest, OpenFolder { folder, shown }))
+    let (operations, denied) = (vec![place.read()], env.denied_reads.list_dir.clone());
+    Ok(prepared(NAME, operations, words, digest, OpenFolder { folder, shown, place, denied }))
 }
 
 async fn run(_: Arc<ToolEnvironment>, listing: OpenFolder, _: RunContext) -> RunResult {
@@ -78,7 +84,8 @@ async fn run(_: Arc<ToolEnvironment>, listing: OpenFolder, _: RunContext) -> Run
 impl OpenFolder {
     fn run(mut self) -> RunResult {
         let mut names: Vec<Vec<u8>> = Vec::new();
-        let mut complete = true;
+        let (mut complete, mut left) = (true, 0);
+        let (above, below_root) = (self.place.absolute(), self.place.below_root());
         for entry in self.folder.iter() {
             let entry = entry.map_err(|errno| refused(&self.shown, errno))?;
             let name = entry.file_name().to_bytes();
@@ -88,6 +95,11 @@ impl OpenFolder {
             if names.len() == READ_MAX {
                 complete = false;
                 break;
+            }
+            let path = Path::new(OsStr::from_bytes(name));
+            if self.denied.covers(&above.join(path), &below_root.join(path)) {
+                left += 1;
+                continue;
             }
             names.push(name.to_owned());
         }
@@ -99,11 +111,19 @@ impl OpenFolder {
             text.push_str(&line(&self.folder, OsStr::from_bytes(name)));
             text.push('\n');
         }
-        text.push_str(&footer(&self.shown, names.len(), total, complete));
+        if total == 0 && left > 0 {
+            text.push_str("[0 entries]");
+        } else {
+            text.push_str(&footer(&self.shown, names.len(), total, complete));
+        }
+        if left > 0 {
+            let _ = write!(text, "\n{}", left_out(left, "entry", "entries"));
+        }
         Ok(ToolOutput::text(text).with_metadata(json!({
             "entries": total,
             "entriesAreAll": complete,
             "shown": names.len(),
+            "deniedSkipped": left,
         })))
     }
 }

@@ -270,6 +270,11 @@ impl Located {
         &self.relative
     }
 
+    /// Path relative to the root; empty for the root itself.
+    pub(crate) fn below_root(&self) -> &Path {
+        &self.beneath
+    }
+
     /// Absolute path, without links.
     pub fn absolute(&self) -> &Path {
         &self.absolute

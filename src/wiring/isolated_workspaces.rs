@@ -101,6 +101,7 @@ impl WorkspaceServices {
         let env = ToolEnvironment {
             workspace,
             readable_secrets: ReadableSecrets::default(),
+            denied_reads: self.env.denied_reads.in_copy(&copy, self.env.workspace.cwd()),
             // Files read in the copy do not count as read in the workspace.
             reads: Arc::default(),
             ..(*self.env).clone()

@@ -31,7 +31,7 @@ use crate::known_secrets::secrets;
 use crate::network;
 use crate::permission::{
     NetworkMode, PolicySettings, RulePolicy, SandboxMode, command_deletions, command_outputs,
-    command_paths, command_programs, dry_run_policy,
+    command_paths, command_programs, denied_reads, dry_run_policy,
 };
 use crate::project;
 use crate::provider::replay::Tape;
@@ -43,7 +43,7 @@ use crate::tool_counter;
 use crate::tools;
 use crate::tools::workspace::Workspace;
 use crate::tools::worktree::Worktrees;
-use crate::tools::{CommandReader, ToolEnvironment};
+use crate::tools::{CommandReader, DeniedReads, ToolEnvironment};
 use crate::tools::{budget, present_plan};
 use crate::unused_settings;
 use crate::wiring::clock::{RealClock, RealIds, random, today};
@@ -236,6 +236,7 @@ impl ConfinedWorkspace {
         let session_dir = kept.dir.clone();
         let mut env =
             tool_settings::environment(setup.settings, workspace, session_dir, setup.dry_run);
+        env.denied_reads = denied(&setup.settings.permissions)?;
         env.written = sandbox.written();
         let home = setup.environment.get("HOME").map(str::to_owned);
         env.commands = CommandReader::new(
@@ -658,6 +659,12 @@ fn rule_policy(setup: &Setup<'_>, policy: PolicySettings) -> Result<Arc<dyn Poli
         failures.into_iter().map(placed).collect::<Vec<_>>()
     })?;
     Ok(dry_run_policy(Arc::new(policy), setup.dry_run))
+}
+
+/// Paths that the rules keep from the tools that walk through folders.
+fn denied(rules: &[serde_json::Value]) -> Result<DeniedReads, Failure> {
+    let denied = DeniedReads::new(|tool, group| denied_reads(rules, tool, group));
+    denied.map_err(|mut failures| failures.swap_remove(0))
 }
 
 fn policy_settings(

@@ -28,6 +28,8 @@ mod permission;
 mod permission_modes;
 // Modes that change while a session runs, and who else has them.
 mod changing_modes;
+// Deny rules about paths, for every tool and for commands.
+mod denied_paths;
 // Commands that only read.
 mod reading_commands;
 // Edits that a person answers hunk by hunk.

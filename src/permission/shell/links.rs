@@ -63,7 +63,7 @@ fn add(text: &str, folder: Option<&str>, home: &str, paths: &mut Vec<CommandPath
 
 /// Returns all texts that may be the value of an option in the same word: `--name=VALUE`, or
 /// `-nVALUE` with at most [`ATTACHED_MAX`] option letters.
-fn attached_values(text: &str) -> Vec<&str> {
+pub(crate) fn attached_values(text: &str) -> Vec<&str> {
     if text.starts_with("--") {
         return text.split_once('=').map(|(_, value)| value).into_iter().collect();
     }
@@ -147,7 +147,7 @@ fn without_patterns(path: &str) -> CommandPath {
 
 /// Returns the part of `path` after `link`; patterns in `path` may match the names of `link`.
 /// `None` if `path` cannot lead through `link`.
-fn rest_behind(link: &str, path: &str) -> Option<String> {
+pub(crate) fn rest_behind(link: &str, path: &str) -> Option<String> {
     let mut parts = path.split('/').filter(|part| !part.is_empty());
     let mut known = link.split('/').filter(|part| !part.is_empty());
     let same = known.all(|name| parts.next().is_some_and(|part| matches(part, name)));

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::time::{Duration, SystemTime};
 
+use posse_base::path_globs::{PathGlob, PathGlobs};
 use serde_json::{Value, json};
 
 use crate::testing::ToolFixture;
@@ -95,4 +96,18 @@ fn truncated_list_shows_the_total() {
 fn names_are_escaped() {
     let desk = desk(&[("a\nb\u{1b}[2J", "")]);
     assert_eq!(glob(&desk, &json!({"pattern": "a*"})), "\"a\\nb\\u{1b}[2J\"\n");
+}
+
+#[test]
+fn denied_files_are_left_out() {
+    let denied = PathGlob::new("a/**".to_owned()).unwrap();
+    let desk = ToolFixture::set(|env| env.denied_reads.glob = PathGlobs::new(vec![denied.clone()]));
+    for path in ["a/x.rs", "a/b/x.rs", "b/a/x.rs"] {
+        desk.put(path, "");
+    }
+    let found = glob(&desk, &json!({"pattern": "*.rs"}));
+    assert_eq!(found, "b/a/x.rs\n[2 files left out: deny rules cover them]");
+    let found = glob(&desk, &json!({"pattern": "*.rs", "path": "a/b"}));
+    assert_eq!(found, "no files match\n[1 file left out: deny rules cover them]");
+    assert_eq!(glob(&desk, &json!({"pattern": "b/**"})), "b/a/x.rs\n");
 }

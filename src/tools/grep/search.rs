@@ -19,6 +19,7 @@ use grep_searcher::{
 };
 use nix::fcntl::OFlag;
 use posse_base::failure::printable;
+use posse_base::path_globs::PathGlobs;
 use posse_base::secrets::is_secret;
 use posse_base::secrets::readable::ReadableSecrets;
 
@@ -56,11 +57,19 @@ pub struct Query {
     pub context: usize,
     /// Files that are searched although their names look like secrets.
     pub readable_secrets: ReadableSecrets,
+    /// Files that deny rules keep from the search.
+    pub denied: PathGlobs,
     /// Detector of secret files with other names; `None` disables this check.
     pub links: Option<Arc<SecretLinks>>,
 }
 
 impl Query {
+    /// Returns true if a deny rule keeps the file at `path`, relative to `folder`, from the search.
+    /// `below_root`: the path of the folder in its root.
+    fn denies(&self, folder: &Path, below_root: &Path, path: &Path) -> bool {
+        !self.denied.is_empty() && self.denied.covers(&folder.join(path), &below_root.join(path))
+    }
+
     /// Returns true if the filter accepts the file at `path`, relative to the folder.
     fn wants(&self, path: &Path) -> bool {
         self.glob.as_ref().is_none_or(|glob| glob.is_match(path))
@@ -109,10 +118,12 @@ pub struct SearchResult {
     /// to them, because they or a folder above them were renamed, or because a limit kept their
     /// other names unknown.
     pub secrets: usize,
+    /// Number of files that were left out because of deny rules.
+    pub denied: usize,
 }
 
 /// Searches the files below `folder` that [`listing`] finds, so without ignored, generated and
-/// secret files, for at most `matches_max` matching lines; `usize::MAX` is unlimited.
+/// secret files and those that deny rules cover, for at most `matches_max` matching lines; `usize::MAX` is unlimited.
 ///
 /// `folder` is absolute and resolved, and open as `directory`. `below_root` is the path of the
 /// folder relative to its workspace root. The search ends early when `stop` is due.
@@ -127,6 +138,9 @@ pub fn tree(
     let listing = listing::of(folder, stop);
     let mut files = listing.files;
     files.retain(|path| query.wants(path));
+    let wanted = files.len();
+    files.retain(|path| !query.denies(folder, below_root, path));
+    let denied = wanted - files.len();
     let before = files.len();
     files.retain(|path| {
         !is_secret(&below_root.join(path).to_string_lossy())
@@ -159,7 +173,7 @@ pub fn tree(
     let secrets = work.secrets.into_inner();
     let done = work.done.into_inner().unwrap_or_else(PoisonError::into_inner);
     let mut found = done.sum_up(matches_max);
-    found.secrets = secrets;
+    (found.secrets, found.denied) = (secrets, denied);
     found.is_cut |= listing.is_cut || stop.is_due();
     found
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use posse_base::path_globs::{PathGlob, PathGlobs};
 use posse_base::secrets::readable::ReadableSecrets;
 use serde_json::json;
 
@@ -200,6 +201,7 @@ fn stops_in_the_middle_of_a_file_when_cancelled() {
         glob: None,
         context: 0,
         readable_secrets: ReadableSecrets::default(),
+        denied: PathGlobs::default(),
         links: None,
     };
     let (stop, guard) = Stop::after(listing::TIME_MAX);
@@ -207,4 +209,21 @@ fn stops_in_the_middle_of_a_file_when_cancelled() {
     drop(guard);
     let found = search::file(PathBuf::new(), endless, &query, 10, &stop);
     assert!(found.is_cut && found.matches == 0);
+}
+
+#[test]
+fn denied_files_are_left_out() {
+    let desk = ToolFixture::set(|env| {
+        let globs = ["a/**", "**/*.key"].map(|glob| PathGlob::new(glob.to_owned()).unwrap());
+        env.denied_reads.grep = PathGlobs::new(globs.into());
+    });
+    for path in ["a/x", "a/b/x", "b/x", "b/x.key"] {
+        desk.put(path, "one\n");
+    }
+    let found = grep(&desk, &json!({"pattern": "one"}));
+    assert_eq!(found, "b/x:1:one\n[3 files left out: deny rules cover them]");
+    let found = grep(&desk, &json!({"pattern": "one", "path": "a/b"}));
+    assert_eq!(found, "no match in 0 files\n[1 file left out: deny rules cover them]");
+    let found = grep(&desk, &json!({"pattern": "one", "path": "b", "glob": "x"}));
+    assert_eq!(found, "b/x:1:one\n");
 }

@@ -3,6 +3,8 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
+use posse_base::path_globs::PathGlob;
+
 use super::*;
 use crate::testing::ToolFixture;
 
@@ -72,4 +74,18 @@ fn large_folder_is_truncated() {
     let text = desk.ask("list_dir", &json!({}));
     assert!(text.starts_with("f000  0 bytes\n"));
     assert!(text.ends_with("f499  0 bytes\n[the first 500 of 600 entries; use glob]"));
+}
+
+#[test]
+fn denied_entries_are_left_out() {
+    let denied = PathGlob::new("a/b".to_owned()).unwrap();
+    let desk =
+        ToolFixture::set(|env| env.denied_reads.list_dir = PathGlobs::new(vec![denied.clone()]));
+    desk.put("a/b/x", "");
+    desk.put("a/c", "");
+    let left = "[1 entry left out: deny rules cover them]";
+    let list = |path: &str| desk.ask("list_dir", &json!({"path": path}));
+    assert_eq!(list("a"), format!("c  0 bytes\n[1 entry]\n{left}"));
+    assert_eq!(list("a/b"), format!("[0 entries]\n{left}"));
+    assert_eq!(list("."), "a/\n[1 entry]");
 }

@@ -1,0 +1,145 @@
+//! Deny rules of the user about paths: no tool and no command that names such a path gets around
+//! them, in any permission mode and whatever other rules allow.
+
+use serde_json::{Value, json};
+
+use crate::model_server::{ModelServer, calls, says};
+use crate::posse::Machine;
+
+const MODES: [&str; 3] = ["ask", "auto", "locked"];
+const SECRET: &str = "contents of the private file";
+
+/// Runs `steps`, each a call of a tool, with the rule and one that allows everything. Returns the
+/// machine and the results of the calls.
+fn run(mode: &str, rule: &Value, steps: &[(&str, Value)]) -> (Machine, Vec<String>) {
+    let answers = steps.iter().map(|(tool, arguments)| calls(&[(tool, arguments.clone())]));
+    let server = ModelServer::start(answers.chain([says("done")]).collect());
+    let rules = json!({"permissions": [rule, {"tool": "*", "decision": "allow"}]});
+    let machine = Machine::configured(&server, &rules, &json!({}));
+    for name in ["private", "public"] {
+        machine.write(&format!("{name}/x"), format!("contents of the {name} file\n"));
+    }
+    machine.write("base.txt", "base\n");
+    machine.posse(&["run", "--permission-mode", mode, "do it"]).assert_code(0);
+    let results = server.tool_results();
+    assert_eq!(results.len(), steps.len(), "{mode}: {results:#?}");
+    (machine, results)
+}
+
+/// Steps that run the commands.
+fn commands(commands: &[&str]) -> Vec<(&'static str, Value)> {
+    commands.iter().map(|command| ("bash", json!({"command": command}))).collect()
+}
+
+/// Checks that each call was denied with the text of the rule.
+fn assert_denied(results: &[String], steps: &[(&str, Value)], mode: &str, rule: &Value) {
+    for (result, step) in results.iter().zip(steps) {
+        let names_rule = result.contains(&format!("permissions: {rule}"));
+        assert!(result.starts_with("Denied") && names_rule, "{mode} {rule} {step:?}: {result}");
+    }
+}
+
+#[test]
+fn no_tool_that_reads_shows_a_denied_path() {
+    let steps = [
+        ("read_file", json!({"path": "private/x"})),
+        ("grep", json!({"pattern": "contents", "path": "private/x"})),
+        ("grep", json!({"pattern": "contents"})),
+        ("grep", json!({"pattern": "contents", "path": "private"})),
+        ("glob", json!({"pattern": "**/x"})),
+        ("list_dir", json!({"path": "private"})),
+        ("read_file", json!({"path": "public/x"})),
+        ("list_dir", json!({"path": "public"})),
+    ];
+    for rule in [
+        json!({"tool": "Read(private/**)", "decision": "deny"}),
+        json!({"tool": "*", "match": {"pathGlob": "private/**"}, "decision": "deny"}),
+    ] {
+        for mode in MODES {
+            let (_machine, results) = run(mode, &rule, &steps);
+            assert_denied(&results[..2], &steps, mode, &rule);
+            assert!(!results.concat().contains(SECRET), "{mode} {rule}: {results:#?}");
+            let left_out = "[1 file left out: deny rules cover them]";
+            assert_eq!(
+                results[2..6],
+                [
+                    format!("public/x:1:contents of the public file\n{left_out}"),
+                    format!("no match in 0 files\n{left_out}"),
+                    format!("public/x\n{left_out}"),
+                    "[0 entries]\n[1 entry left out: deny rules cover them]".to_owned(),
+                ],
+                "{mode} {rule}"
+            );
+            assert!(results[6].contains("contents of the public file"), "{}", results[6]);
+            assert!(results[7].contains("x  28 bytes"), "{}", results[7]);
+        }
+    }
+    let only_grep = json!({"tool": "Grep(private/**)", "decision": "deny"});
+    let (_machine, results) = run("ask", &only_grep, &steps);
+    assert!(results[0].contains(SECRET) && results[5].contains("x  29 bytes"), "{results:#?}");
+    assert!(!results[1..4].concat().contains(SECRET), "{results:#?}");
+}
+
+#[test]
+fn no_tool_that_changes_files_changes_a_denied_path() {
+    let edit = |path: &str| json!({"path": path, "oldString": "contents", "newString": "changed"});
+    let several = json!({"path": "private/x", "edits": [{"oldString": "file", "newString": "f"}]});
+    let steps = [
+        ("write_file", json!({"path": "private/x", "content": "changed"})),
+        ("write_file", json!({"path": "private/new", "content": "changed"})),
+        ("edit_file", edit("private/x")),
+        ("multi_edit", several),
+        ("edit_file", edit("public/x")),
+        ("read_file", json!({"path": "private/x"})),
+    ];
+    for tool in ["Edit(private/**)", "Write(private/**)", "multi_edit(private/**)"] {
+        let rule = json!({"tool": tool, "decision": "deny"});
+        for mode in MODES {
+            let (machine, results) = run(mode, &rule, &steps);
+            assert_denied(&results[..4], &steps, mode, &rule);
+            assert_eq!(machine.read("private/x"), format!("{SECRET}\n"), "{mode} {rule}");
+            assert!(!machine.work("private/new").exists());
+            assert_eq!(machine.read("public/x"), "changed of the public file\n", "{mode} {rule}");
+            assert!(results[5].contains(SECRET), "{}", results[5]);
+        }
+    }
+}
+
+#[test]
+fn no_command_that_names_a_denied_path_runs() {
+    let changing = commands(&[
+        "mv private p2",
+        "mv base.txt private/n1",
+        "cp base.txt private/n2",
+        "touch private/n3",
+        "echo > private/x",
+        "sed -i s/contents/changed/ private/x",
+        "rm private/x",
+    ]);
+    let reading = commands(&[
+        "cat private/x",
+        "cd private && cat x",
+        "cp -r private p3",
+        "sh -c 'cat private/x'",
+        "wc -l < private/x",
+    ]);
+    let free = commands(&["cat public/x", "touch public/n3", "cp base.txt public/n2"]);
+    let steps = [changing.clone(), reading, free].concat();
+    let every = json!({"tool": "*", "match": {"pathGlob": "private/**"}, "decision": "deny"});
+    let read = json!({"tool": "Read(private/**)", "decision": "deny"});
+    let edit = json!({"tool": "Edit(private/**)", "decision": "deny"});
+    for (rule, denied) in [(&every, 12), (&read, 12), (&edit, changing.len())] {
+        for mode in MODES {
+            let (machine, results) = run(mode, rule, &steps);
+            assert_denied(&results[..denied], &steps, mode, rule);
+            let shown = results.concat().contains(SECRET);
+            assert_eq!(shown, denied < 12, "{mode} {rule}: {results:#?}");
+            assert_eq!(machine.read("private/x"), format!("{SECRET}\n"), "{mode} {rule}");
+            for new in ["p2", "private/n1", "private/n2", "private/n3"] {
+                assert!(!machine.work(new).exists(), "{mode} {rule} {new}");
+            }
+            assert!(results[12].contains("contents of the public file"), "{}", results[12]);
+            assert!(machine.work("public/n3").exists() && machine.work("public/n2").exists());
+        }
+    }
+}
