@@ -123,6 +123,7 @@ fn searched(folder: &Path, pattern: &str, ignore_case: bool) -> search::SearchRe
         matcher,
         glob: None,
         context: 0,
+        denied: posse_base::path_globs::PathGlobs::default(),
         readable_secrets: posse_base::secrets::readable::ReadableSecrets::default(),
         links: None,
     };

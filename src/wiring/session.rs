@@ -236,7 +236,8 @@ impl ConfinedWorkspace {
         let session_dir = kept.dir.clone();
         let mut env =
             tool_settings::environment(setup.settings, workspace, session_dir, setup.dry_run);
-        env.denied_reads = denied(&setup.settings.permissions)?;
+        let rules = &setup.settings.permissions;
+        env.denied_reads = DeniedReads::new(|tool, group| denied_reads(rules, tool, group))?;
         env.written = sandbox.written();
         let home = setup.environment.get("HOME").map(str::to_owned);
         env.commands = CommandReader::new(
@@ -659,12 +660,6 @@ fn rule_policy(setup: &Setup<'_>, policy: PolicySettings) -> Result<Arc<dyn Poli
         failures.into_iter().map(placed).collect::<Vec<_>>()
     })?;
     Ok(dry_run_policy(Arc::new(policy), setup.dry_run))
-}
-
-/// Paths that the rules keep from the tools that walk through folders.
-fn denied(rules: &[serde_json::Value]) -> Result<DeniedReads, Failure> {
-    let denied = DeniedReads::new(|tool, group| denied_reads(rules, tool, group));
-    denied.map_err(|mut failures| failures.swap_remove(0))
 }
 
 fn policy_settings(

@@ -26,6 +26,8 @@ const NAMES_OPERATIONS: Names = Names(
     bazel bun cargo ctest deno docker dotnet echo go gradle jest just kill make mvn ninja npm npx pip \
     pip3 pnpm podman poetry printf rake tox type uv vitest which yarn meson",
 );
+/// Options of these programs whose value, the next word, is a folder or file.
+const PATH_OPTIONS: Names = Names("-C -f --cwd --dir --directory --file --prefix");
 /// Programs that change, delete or move files that their operands name, beside those that
 /// [`destroys`] knows.
 const CHANGES: Names = Names(
@@ -216,7 +218,9 @@ impl Finder<'_> {
         let takes_names = !NAMES_OPERATIONS.has(name);
         let named = spec_for(after).map_or(1, |found| found.spec.words.len());
         let arguments: Vec<String> = arguments.iter().map(|word| shown(word)).collect();
-        let is_changed = CHANGES.has(name) || destroys(name, &arguments).is_some();
+        // `dd` changes only the file after `of=`, which counts as written.
+        let is_changed = name != "dd" && destroys(name, &arguments).is_some();
+        let is_changed = is_changed || CHANGES.has(name);
         let usage = if is_changed { PathUse::Removed } else { PathUse::Named };
         let roots: Vec<String> =
             if name == "git" { self.ground.roots.to_vec() } else { Vec::new() };
@@ -232,8 +236,10 @@ impl Finder<'_> {
                 }
                 _ => (*word).to_owned(),
             };
+            let is_value =
+                index.checked_sub(1).is_some_and(|before| PATH_OPTIONS.has(words[before]));
             for folder in [folder, &inner].into_iter().chain(roots.iter().map(String::as_str)) {
-                self.word(&marked, folder, usage, takes_names);
+                self.word(&marked, folder, usage, takes_names || is_value);
             }
         }
         if let Some(transfer) = of_command(words).transfer {
@@ -241,8 +247,14 @@ impl Finder<'_> {
                 TransferKind::Move => PathUse::Removed,
                 _ => PathUse::Copied,
             };
-            for source in transfer.sources {
-                self.word(source, &inner, usage, true);
+            // The text of a symbolic link is read in the folder of the link.
+            let to = expand_home(transfer.to, self.ground.place.home, Some(&inner));
+            let to = resolve(&to, Some(&inner)).filter(|_| transfer.kind == TransferKind::Link);
+            let above = to.as_deref().and_then(|to| to.rsplit_once('/')).map(|(above, _)| above);
+            for source in &transfer.sources {
+                for folder in [Some(inner.as_str()), to.as_deref(), above].into_iter().flatten() {
+                    self.word(source, folder, usage, true);
+                }
             }
         }
     }
