@@ -426,7 +426,11 @@ mod tests {
             is_read_only: false,
             by_domain: false,
         };
-        let what = |context: ModeContext| context.otherwise()[6].what.clone();
+        let what = |context: ModeContext| {
+            let parts = context.otherwise();
+            let found = parts.iter().find(|part| part.what.starts_with("other commands"));
+            found.unwrap().what.clone()
+        };
         let auto = PermissionMode::Auto;
         assert!(what(context(auto, CommandConfinement::Full)).ends_with(", without network"));
         let reduced = what(context(auto, CommandConfinement::Reduced));
