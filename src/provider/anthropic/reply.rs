@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::anthropic::wire::{AnthropicEvent, AnthropicUsage, Block, Whole};
 use crate::decode::{Assembly, DecodeStep, Fault};
-use crate::draft::{CallDraft, PartDraft, ReplyDraft, keeps_calls, position};
+use crate::draft::{CallDraft, PartDraft, ReplyDraft, is_whole_end, keeps_calls, position};
 use crate::lenient_json::{Number, parse};
 
 /// Maximum number of blocks of a reply.
@@ -130,12 +130,12 @@ impl Assembly for AnthropicReply {
             "max_tokens" => StopReason::MaxTokens,
             "model_context_window_exceeded" => return Err(Fault::ContextFull),
             "refusal" | "content_filter" | "safety" | "sensitive" => StopReason::ContentFilter,
-            "" | "tool_use" | "end_turn" | "stop_sequence" if has_calls => StopReason::ToolUse,
+            whole if has_calls && is_whole_end(&whole.to_ascii_lowercase()) => StopReason::ToolUse,
             // The server would continue this turn; there is nothing to do here.
             "pause_turn" => StopReason::Error,
             "end_turn" | "stop_sequence" => StopReason::EndTurn,
             _ if self.draft.text.is_empty() && !has_calls => StopReason::Error,
-            "" | "tool_use" => StopReason::EndTurn,
+            whole if is_whole_end(&whole.to_ascii_lowercase()) => StopReason::EndTurn,
             // The server has stopped early for a reason of its own.
             _ => StopReason::MaxTokens,
         };

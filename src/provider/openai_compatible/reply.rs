@@ -8,7 +8,7 @@ use posse_actors::ports::Completion;
 use serde_json::Value;
 
 use crate::decode::{Assembly, DecodeStep, Fault};
-use crate::draft::{CallDraft, ReplyDraft, keeps_calls};
+use crate::draft::{CallDraft, ReplyDraft, is_whole_end, keeps_calls};
 use crate::lenient_json::{parse, replace_surrogates, within};
 use crate::openai_compatible::frame::TextFrame;
 use crate::openai_compatible::wire::{CallPiece, ChatDelta, ChatUsage, Chunk};
@@ -31,19 +31,6 @@ const WITHHELD: &[&str] = &[
 /// Prefixes of Gemini's finish reasons for an invalid call.
 const NO_CALL: &[&str] =
     &["function_call_filter", "malformed_function_call", "unexpected_tool_call"];
-
-/// True if `finish`, in lower case, is the end of a whole reply: one of the API, or of servers that
-/// speak it, such as `eos_token` and `stop_sequence`.
-fn is_whole(finish: &str) -> bool {
-    const NAMES: [&str; 8] =
-        ["", "done", "finish", "finished", "tool_calls", "tool_call", "tool_use", "function_call"];
-    let has = |part: &str| finish.contains(part);
-    NAMES.contains(&finish)
-        || has("stop")
-        || has("eos")
-        || finish.starts_with("end")
-        || finish.starts_with("complete")
-}
 
 /// Meaning of a JSON text that is added to a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -249,7 +236,7 @@ impl Assembly for ChatReply {
             odd if NO_CALL.iter().any(|word| odd.starts_with(word)) => StopReason::Error,
             full if full.contains("context_window") => return Err(Fault::ContextFull),
             // Such as `abort` or `insufficient_system_resource`: the server has stopped early.
-            cut if !is_whole(cut) => {
+            cut if !is_whole_end(cut) => {
                 let is_empty = self.draft.text.is_empty() && self.calls.is_empty();
                 if is_empty { StopReason::Error } else { StopReason::MaxTokens }
             }

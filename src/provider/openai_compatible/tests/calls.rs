@@ -87,6 +87,9 @@ async fn stops_with_tool_use_only_if_there_is_a_call() {
         (vec![call], "stop", StopReason::ToolUse, 1),
         (vec![call], "tool_calls", StopReason::ToolUse, 1),
         (vec![call], "eos_token", StopReason::ToolUse, 1),
+        (vec![call], "toolUse", StopReason::ToolUse, 1),
+        (vec![call], "tool-calls", StopReason::ToolUse, 1),
+        (vec![text], "unknown", StopReason::EndTurn, 0),
         (vec![text], "STOP_SEQUENCE", StopReason::EndTurn, 0),
         // The server has stopped early.
         (vec![call], "abort", StopReason::MaxTokens, 1),
