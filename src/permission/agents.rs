@@ -152,7 +152,7 @@ impl RulePolicy {
         })
     }
 
-    fn agent_named(&self, name: &str) -> Option<&AgentRules> {
+    pub(super) fn agent_named(&self, name: &str) -> Option<&AgentRules> {
         self.agents.iter().find(|agent| agent.name == name)
     }
 

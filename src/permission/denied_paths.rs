@@ -138,10 +138,12 @@ impl RulePolicy {
         }
     }
 
-    /// Reason for asking about a command with a pattern that may match a path that a rule of the
-    /// configuration denies. `None` if there is no such pattern.
+    /// Reason for asking about a command with a word that may mean a path which a rule denies: of the
+    /// configuration, or of the calling agent and those above it. `None` if there is no such word.
     pub(super) fn may_be_denied(&self, case: &JudgedAction<'_>) -> Option<String> {
-        self.rules.iter().find_map(|rule| {
+        let callers = case.situation.agent.split('/').filter_map(|name| self.agent_named(name));
+        let of_agents = callers.flat_map(AgentRules::rules);
+        self.rules.iter().chain(of_agents).find_map(|rule| {
             let is_possible = |path: &&NamedPath| rule.names(path) == PathMatch::Possible;
             let path = case.paths.iter().find(is_possible)?;
             Some(format!(

@@ -14,7 +14,7 @@ use crate::shell::globs::NamePattern;
 use crate::shell::links::{attached_values, rest_behind};
 use crate::shell::options::spec_for;
 use crate::shell::outline::{ShellEvent, SimpleCommand};
-use crate::shell::walk::base;
+use crate::shell::walk::{Findings, Run, base};
 use crate::shell::word::{active, braces, expand_home, is_glob, resolve, shown};
 use crate::shell::wrappers::wrapper_named;
 use crate::shell::{Judged, Names, outputs};
@@ -26,6 +26,13 @@ const NAMES_OPERATIONS: Names = Names(
     bazel bun cargo ctest deno docker dotnet echo go gradle jest just kill make mvn ninja npm npx pip \
     pip3 pnpm podman poetry printf rake tox type uv vitest which yarn meson",
 );
+/// Options of git whose value is a text.
+const GIT_TEXTS: Names =
+    Names("-m --message -am --author --date --grep --trailer --format --pretty");
+
+/// Maximum number of folders in which the words of nested scripts are resolved.
+const FOLDERS_MAX: usize = 32;
+
 /// Options of these programs whose value, the next word, is a folder or file.
 const PATH_OPTIONS: Names = Names("-C -f --cwd --dir --directory --file --prefix");
 /// Programs that change, delete or move files that their operands name, beside those that
@@ -226,7 +233,9 @@ impl Finder<'_> {
             if name == "git" { self.ground.roots.to_vec() } else { Vec::new() };
         for (index, word) in words.iter().enumerate() {
             let is_name = index >= at && index < at + named && !word.contains('/');
-            if is_name {
+            let before = index.checked_sub(1).map(|before| words[before]);
+            let is_text = name == "git" && before.is_some_and(|before| GIT_TEXTS.has(before));
+            if is_name || is_text {
                 continue;
             }
             // git expands patterns itself, and names files of a version from the root on.
@@ -236,8 +245,7 @@ impl Finder<'_> {
                 }
                 _ => (*word).to_owned(),
             };
-            let is_value =
-                index.checked_sub(1).is_some_and(|before| PATH_OPTIONS.has(words[before]));
+            let is_value = before.is_some_and(|before| PATH_OPTIONS.has(before));
             for folder in [folder, &inner].into_iter().chain(roots.iter().map(String::as_str)) {
                 self.word(&marked, folder, usage, takes_names || is_value);
             }
@@ -291,7 +299,31 @@ impl Finder<'_> {
         if inner.is_empty() {
             return;
         }
-        let cwd = self.cwd;
+        // A nested script runs in the folder of an earlier `cd`, and may change to another one.
+        let mut folders = vec![self.cwd.to_owned()];
+        for run in &findings.runs {
+            let (Some(program), Some(folder)) = (run.words.first(), run.words.last()) else {
+                continue;
+            };
+            if !Names("cd pushd").has(program) || folders.len() >= FOLDERS_MAX {
+                continue;
+            }
+            let below = |above: &String| {
+                let folder = expand_home(folder, self.ground.place.home, Some(above));
+                resolve(&folder, Some(above))
+            };
+            let reached: Vec<String> = folders.iter().filter_map(below).collect();
+            folders.extend(reached);
+            folders.truncate(FOLDERS_MAX);
+        }
+        for cwd in &folders {
+            self.nested_in(cwd, &inner, findings);
+        }
+    }
+
+    /// Adds the words of the runs `inner` of nested scripts in the folder `cwd`, and what `findings` has
+    /// of them.
+    fn nested_in(&mut self, cwd: &str, inner: &[&Run], findings: &Findings) {
         for run in inner {
             let marked = |word: &String| -> String {
                 word.chars().map(|c| if "*?[".contains(c) { active(c) } else { c }).collect()

@@ -319,3 +319,30 @@ fn examples_of_a_deny_rule_count_in_folders() {
     };
     assert!(example("deny") && !example("allow"));
 }
+
+#[test]
+fn nested_scripts_are_read_in_the_folder_of_an_earlier_cd() {
+    let rule = READ.replace("private/**", "sub/private/**");
+    check(
+        &rule,
+        &[
+            "bash cd sub && sh -c 'cat private/x'",
+            "bash sh -c 'cd sub && cat private/x'",
+            "bash cd sub; bash -c \"sh -c 'cat private/x'\"",
+        ],
+        &["bash cd other && sh -c 'cat private/x'"],
+    );
+}
+
+#[test]
+fn message_of_a_commit_names_no_path() {
+    check(
+        READ,
+        &["bash git commit -m x private/a", "bash git log -- private/x"],
+        &[
+            "bash git commit -m 'private: rotate keys'",
+            "bash git commit -am private/x",
+            "bash git log --grep private/x",
+        ],
+    );
+}
