@@ -10,7 +10,7 @@ use posse_base::terminal;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::checkpoint::Store;
+use crate::checkpoint::{Retention, Store};
 use crate::cli::PermissionsAction;
 use crate::commands::{checkpoint_store, notices};
 use crate::config::{Dirs, Environment, Settings};
@@ -156,7 +156,7 @@ impl<'a> CommandJudge<'a> {
 
     /// True if there are `paths`, and a checkpoint that is taken now covers all of them.
     fn can_cover(&self, paths: &[String]) -> bool {
-        if paths.is_empty() {
+        if paths.is_empty() || no_checkpoints(self.settings).is_some() {
             return false;
         }
         let store = self.store.get_or_init(|| {
@@ -164,8 +164,11 @@ impl<'a> CommandJudge<'a> {
             let workspace = workspace_roots::open(self.cwd, &[], self.settings).ok()?;
             checkpoint_store::store(&folder, workspace, &self.settings.checkpoints, self.dirs).ok()
         });
-        let coverage = store.as_ref().map(|store| store.coverage(paths, None));
-        coverage.is_some_and(|found| found.is_ok_and(|found| found != CheckpointCoverage::None))
+        let Some(store) = store else { return false };
+        let checkpoints = &self.settings.checkpoints;
+        let retention = Retention::new(checkpoints.keep_days, checkpoints.store_bytes_max);
+        store.can_hold(retention).unwrap_or_default()
+            && store.coverage(paths, None).is_ok_and(|found| found != CheckpointCoverage::None)
     }
 }
 

@@ -71,7 +71,7 @@ impl Store {
 
     /// True if a checkpoint can be trusted to outlast the files that it alone holds: there is space
     /// for more of that kind within `retention`.
-    pub(crate) fn can_hold(&self, retention: Retention) -> Result<bool, StoreError> {
+    pub fn can_hold(&self, retention: Retention) -> Result<bool, StoreError> {
         let held = self.list()?.iter().filter(|record| record.holds_deletions).count();
         Ok(held < HOLDING_MAX && self.state_bytes() <= retention.bytes_max)
     }
