@@ -221,23 +221,62 @@ impl Root {
     }
 }
 
-/// Fails if a part of `path`, whose real path is `real`, lies in one of `roots` and `real` does not.
+/// Maximum number of links that are followed on the way to a root.
+const LINKS_MAX: usize = 40;
+
+/// Real paths of the folders in which the system looks up the names on the way to `path`, also behind
+/// links. `None` after [`LINKS_MAX`] links, or if one of the names cannot be looked up.
+fn folders_on_the_way(path: &Path) -> Option<Vec<PathBuf>> {
+    let mut folders = Vec::new();
+    let mut links_left = LINKS_MAX;
+    let mut rest: Vec<OsString> = path.iter().rev().map(ToOwned::to_owned).collect();
+    let mut here = PathBuf::from("/");
+    while let Some(name) = rest.pop() {
+        match Path::new(&name).components().next()? {
+            Component::RootDir | Component::Prefix(_) => here = PathBuf::from("/"),
+            Component::CurDir => {}
+            Component::ParentDir => drop(here.pop()),
+            Component::Normal(name) => {
+                folders.push(here.clone());
+                let next = here.join(name);
+                if next.symlink_metadata().ok()?.is_symlink() {
+                    links_left = links_left.checked_sub(1)?;
+                    let target = std::fs::read_link(&next).ok()?;
+                    rest.extend(target.iter().rev().map(ToOwned::to_owned));
+                } else {
+                    here = next;
+                }
+            }
+        }
+    }
+    Some(folders)
+}
+
+/// Fails if a name on the way to `path`, whose real path is `real`, is looked up in one of `roots`, and
+/// `real` lies in none of those.
 fn refuse_led_out(path: &Path, real: &Path, roots: &[Root]) -> Result<(), Failure> {
-    let folders = path.ancestors().skip(1).filter_map(|above| std::fs::canonicalize(above).ok());
-    for folder in folders {
-        let outer = roots.iter().find(|root| folder.starts_with(&root.path));
-        let Some(outer) = outer.filter(|outer| !real.starts_with(&outer.path)) else { continue };
-        let why = format!(
-            "it leads through the workspace folder {} to {}; a command may have made the link",
-            outer.path.display(),
-            real.display()
-        );
-        let what = "a folder of the workspace leads out of another one";
-        let fix = format!("remove the link, or name {} itself", real.display());
-        return Err(Failure::new(ErrorCode::WorkspaceRootUnusable, Exit::Configuration, what)
+    let what = "a folder of the workspace leads out of another one";
+    let failure = |why: String| {
+        Failure::new(ErrorCode::WorkspaceRootUnusable, Exit::Configuration, what)
             .at(path.display().to_string())
             .because(why)
-            .fix(fix));
+            .fix(format!("remove the link, or name {} itself", real.display()))
+    };
+    let Some(folders) = folders_on_the_way(path) else {
+        return Err(failure("the links on the way to it cannot be followed".to_owned()));
+    };
+    for folder in folders {
+        let mut around = roots.iter().filter(|root| folder.starts_with(&root.path)).peekable();
+        let Some(outer) = around.peek().map(|root| root.path.display().to_string()) else {
+            continue;
+        };
+        if !around.any(|root| real.starts_with(&root.path)) {
+            return Err(failure(format!(
+                "it leads through the workspace folder {outer} to {}; a command may have made the \
+                 link",
+                real.display()
+            )));
+        }
     }
     Ok(())
 }

@@ -80,6 +80,8 @@ fn folder_that_leads_out_of_another_one_is_refused() {
     symlink(base.join("home/bin"), base.join("ws/a/lib")).unwrap();
     symlink(base.join("home"), base.join("ws/b")).unwrap();
     symlink(base.join("ws/lib"), base.join("ws/inner")).unwrap();
+    // A link of the user to a folder that a command has replaced.
+    symlink(base.join("ws/b"), base.join("data")).unwrap();
     let open = |cwd: &str, extra: &[&str]| {
         let extra: Vec<PathBuf> = extra.iter().map(PathBuf::from).collect();
         Workspace::open(&base.join(cwd), &extra)
@@ -89,6 +91,8 @@ fn folder_that_leads_out_of_another_one_is_refused() {
         ("ws", &["../ws2", "../mine/lib", "../mine"]),
         ("ws", &["../into/lib", "inner"]),
         ("ws2", &["../ws", "../ws/lib"]),
+        // The outer folder is a root, too.
+        ("ws/lib", &["../../ws", "../a"]),
         // Without the other folder, nobody but the user can have made the link.
         ("ws2", &["../ws/b/bin"]),
         ("ws/a/lib", &[]),
@@ -99,6 +103,7 @@ fn folder_that_leads_out_of_another_one_is_refused() {
         ("ws", &["a/lib"][..]),
         ("ws", &["b/bin"]),
         ("ws", &["../into/b/bin"]),
+        ("ws", &["../data"]),
         ("ws2", &["../ws/a/lib", "../ws"]),
         // The working directory is the link.
         ("ws/a/lib", &["../../ws"]),
