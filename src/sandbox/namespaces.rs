@@ -203,8 +203,8 @@ pub(crate) fn arrange(plan: &Plan, mounted: &mut Mounted) -> Result<(), String> 
 }
 
 /// Error about a secret that is not where the search before the command found it.
-const MOVED: &str = "it holds secrets, and was moved or removed while the command was prepared; run \
-                     the command again";
+const MOVED: &str = "moved or removed while the command was prepared, so it could not be covered; \
+                     run the command again";
 
 fn is_below(path: &Path, roots: &[PathBuf]) -> bool {
     roots.iter().any(|root| path != root && path.starts_with(root))

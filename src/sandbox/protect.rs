@@ -52,7 +52,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use posse_base::secrets::files::SecretFiles;
+use posse_base::secrets::files::{FileId, SecretFiles};
 use posse_base::secrets::readable::{ReadableSecrets, is_pattern, split_pattern};
 
 use crate::plan::Replacement;
@@ -108,6 +108,9 @@ pub struct Protection {
     /// it.
     secret_files: SecretFiles,
     scanner: u64,
+    /// Secrets that the last searches did not find while other commands ran, and the number of these
+    /// searches.
+    missed: Mutex<(Vec<FileId>, u32)>,
     inner: Mutex<GuardState>,
 }
 
@@ -236,9 +239,8 @@ impl Protection {
             // Joining an empty path would add a slash.
             Some(if pattern.as_os_str().is_empty() { folder } else { folder.join(pattern) })
         };
-        let readable: Vec<PathBuf> = readable.into_iter().filter_map(followed).collect();
-        let placed = PlacedPaths::new(&own, home.as_deref(), &readable);
-        let readable = ReadableSecrets::new(readable);
+        let placed = PlacedPaths::new(&own, home.as_deref());
+        let readable = ReadableSecrets::new(readable.into_iter().filter_map(followed));
         // The scan of the outer root covers nested ones.
         let is_nested =
             |path: &&PathBuf| roots.iter().any(|other| other != *path && path.starts_with(other));
@@ -261,6 +263,7 @@ impl Protection {
             written: ToolWrites::default(),
             secret_files: SecretFiles::default(),
             scanner: known_secrets::next_scanner(),
+            missed: Mutex::default(),
             inner: Mutex::new(GuardState {
                 roots,
                 nested,

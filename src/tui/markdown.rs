@@ -80,6 +80,10 @@ pub(super) fn hides_text(text: &str) -> bool {
         }
         letters
     };
+    // A character by its number adds letters that the source does not have.
+    if text.contains("&#") {
+        return true;
+    }
     let shown = counted(&plain_text(text, usize::from(u16::MAX)));
     let source: Vec<&str> = text.lines().filter(|line| !is_fence(line)).collect();
     counted(&source.join("\n"))

@@ -70,9 +70,11 @@ impl CommitObject {
 }
 
 impl HeadCommit {
-    /// True if the commit that `HEAD` named `before`, or earlier on another branch, does not exist in
-    /// `repository` any more, whatever `HEAD` names now, if `HEAD` names no commit because a branch was deleted, or if all branches
-    /// are gone.
+    /// True if `repository` has lost one of these:
+    /// - the commit that `HEAD` named `before`, whatever `HEAD` names now;
+    /// - a commit that `HEAD` named on another branch before an earlier command;
+    /// - the branch that `HEAD` names, or on an unborn one, the branch of `before`;
+    /// - all branches.
     pub(super) fn is_lost_since(&self, before: &HeadCommit, repository: &OwnedFd) -> bool {
         if before.has_branches && !self.has_branches {
             return true;

@@ -7,8 +7,8 @@
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -17,6 +17,9 @@ use posse_base::secrets::files::{FileId, SecretFiles};
 use crate::protect::place::{self, Identity, PlaceKind, Root, Stat};
 use crate::protect::scan::Scan;
 use crate::protect::{GuardState, Protection, Watched};
+
+/// Number of searches beside other commands after which a secret that none of them found is lost.
+const MISSES_MAX: u32 = 3;
 
 /// Maximum number of entries that one search reads.
 const ENTRIES_MAX: usize = 1_000_000;
@@ -100,6 +103,17 @@ impl Protection {
         }
     }
 
+    /// Counts the searches that missed the same secrets, and returns true from the third on: they were
+    /// removed rather than moved.
+    fn is_missed_again(&self, missing: &HashSet<Identity>) -> bool {
+        let mut ids: Vec<FileId> = missing.iter().copied().map(id_of).collect();
+        ids.sort_unstable();
+        let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = if missed.0 == ids { missed.1 + 1 } else { 1 };
+        *missed = (ids, count);
+        count >= MISSES_MAX
+    }
+
     /// True if a scan that found `secrets` did not find one that an earlier scan had found, although the
     /// scan reads the folders where it may be.
     pub(super) fn misses_secret(&self, inner: &GuardState, secrets: &[(usize, Arc<Path>)]) -> bool {
@@ -113,8 +127,8 @@ impl Protection {
     /// Searches the folders that scans leave out for the secrets that earlier scans found and the last
     /// one, which was complete, did not. `seen`: those that it found. Returns the paths to hide: those
     /// found, and all folders that could not be searched. If there are no such folders and the search
-    /// reached no limit, secrets still missing are not searched for again, unless `may_move`: other
-    /// commands run, and may have moved them meanwhile.
+    /// reached no limit, secrets still missing are not searched for again; if `may_move`, because other
+    /// commands run and may have moved them meanwhile, only after several such searches.
     pub(super) fn search_missing(
         &self,
         roots: &[Watched],
@@ -140,7 +154,10 @@ impl Protection {
             scan.unreadable().iter().filter_map(|path| nearest_accessible(root, path))
         });
         let unreadable: Vec<PathBuf> = search.unreadable.into_iter().chain(scanned).collect();
-        if is_complete && unreadable.is_empty() && !may_move {
+        if is_complete
+            && unreadable.is_empty()
+            && (!may_move || self.is_missed_again(&search.missing))
+        {
             let lost: Vec<FileId> = search.missing.into_iter().map(id_of).collect();
             self.secret_files.set_lost(&lost);
         }

@@ -1,13 +1,13 @@
 //! Files and folders below the roots that count by their paths: configuration files of posse with a
-//! key, credential stores, readable secrets, and roots below other roots. A command that moved a
-//! folder above one of them could put another file in its place.
+//! key, credential stores, and roots below other roots. A command that moved a folder above one of
+//! them could put another file in its place. Folders above readable secrets stay movable: a secret
+//! that was hidden before is known by its identity.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use posse_base::protected::Class;
 use posse_base::secrets::HOME_STORES;
-use posse_base::secrets::readable::{is_pattern, split_pattern};
 
 use crate::protect::GuardState;
 use crate::protect::place::PlaceKind;
@@ -22,19 +22,10 @@ pub(super) struct PlacedPaths {
 }
 
 impl PlacedPaths {
-    /// `own`: folders and configuration files of posse; `home`: home folder, with credential stores;
-    /// `readable`: paths and patterns of secrets that commands may read.
-    pub(super) fn new(own: &[PathBuf], home: Option<&Path>, readable: &[PathBuf]) -> PlacedPaths {
+    /// `own`: folders and configuration files of posse; `home`: home folder, with credential stores.
+    pub(super) fn new(own: &[PathBuf], home: Option<&Path>) -> PlacedPaths {
         let mut paths: BTreeSet<PathBuf> = own.iter().cloned().collect();
         paths.extend(home.iter().flat_map(|home| HOME_STORES.iter().map(|name| home.join(name))));
-        paths.extend(readable.iter().map(|entry| {
-            if is_pattern(entry) {
-                // Any name in the folder before the pattern.
-                split_pattern(entry).0.join("*")
-            } else {
-                entry.clone()
-            }
-        }));
         let settings = own.iter().filter(|path| path.is_file()).cloned().collect();
         PlacedPaths { paths, settings }
     }

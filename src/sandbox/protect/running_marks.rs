@@ -119,7 +119,13 @@ impl RunningMarks {
                 return Ok(None);
             }
             if is_near(&text, &self.roots) {
-                unchecked.push(path.to_owned());
+                let is_ours =
+                    |folder: &Path| self.roots.iter().any(|root| folder.starts_with(root));
+                let is_gone = |folder: &Path| folder.symlink_metadata().is_err();
+                // A session that sees only a part of the folders leaves the mark to others.
+                if folders_of(&text).all(|folder| is_ours(folder) || is_gone(folder)) {
+                    unchecked.push(path.to_owned());
+                }
                 return Ok(Some(time));
             }
             if folders_of(&text).all(|folder| folder.symlink_metadata().is_err()) {

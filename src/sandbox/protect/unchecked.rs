@@ -2,12 +2,20 @@
 
 use std::path::Path;
 
+use posse_base::protected::Class;
+
 use crate::protect::baseline::{Baseline, BaselineItem};
 use crate::protect::finding::{Finding, ProtectAction, ProtectedChange};
 use crate::protect::running_marks::Stamp;
 use crate::protect::sort::Sort;
 use crate::protect::state::State;
 use crate::protect::{GuardState, ProtectedPath, git_files};
+
+/// True if the name of the folder around `item` gives it its meaning, as that of `.cargo`. The change
+/// time of a folder of git is that of its last command.
+fn is_named_by_folder(item: &BaselineItem) -> bool {
+    item.above.is_some() && matches!(item.sort, Sort::Name(class) if class != Class::Git)
+}
 
 impl GuardState {
     /// Adds a finding for each item of `baseline` that may have been created or changed since `since`,
@@ -41,7 +49,7 @@ impl GuardState {
             }
             (_, state) => {
                 // A folder that was moved keeps the times of its files.
-                let folder = key.1.parent().filter(|_| item.above.is_some());
+                let folder = key.1.parent().filter(|_| is_named_by_folder(item));
                 is_new(&key.1)
                     || folder.is_some_and(is_new)
                     || state.as_ref().is_some_and(|state| state.has_changed_since(since))

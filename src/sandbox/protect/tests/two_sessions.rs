@@ -186,6 +186,9 @@ fn command_that_was_not_checked_because_posse_was_killed_is_reported_by_the_next
     next_tick(world.root.parent().unwrap());
     let theirs = second.survey();
     write(&world.root, ".git/hooks/post-commit", "evil");
+    // As each command of git does.
+    write(&world.root, ".git/index.lock", "");
+    fs::remove_file(world.root.join(".git/index.lock")).unwrap();
     write(&world.root, "app/.envrc", "evil");
     fs::rename(world.root.join("old"), world.root.join(".cargo")).unwrap();
     // As if the process had been killed: nothing is checked, and the lock is free.
@@ -207,7 +210,7 @@ fn command_that_was_not_checked_because_posse_was_killed_is_reported_by_the_next
         .map(|finding| finding.path.strip_prefix(&world.root).unwrap())
         .collect();
     reported.sort();
-    let expected = [".cargo/config.toml", ".git/hooks", "app/.envrc"];
+    let expected = [".cargo/config.toml", ".git", ".git/hooks", "app/.envrc"];
     assert_eq!(reported, expected.map(Path::new), "{found:?}");
     assert_eq!(found.len(), reported.len(), "{found:?}");
     assert!(world.exists("app/.envrc"), "its earlier state is unknown");
