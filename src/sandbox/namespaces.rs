@@ -470,13 +470,19 @@ fn covers(plan: &Plan) -> Result<BTreeMap<PathBuf, Layer>, String> {
 /// search found there is not there any more, unless one of the folders `hidden` is around it.
 fn cover(plan: &Plan, path: &Path, nothing: &OwnedFd, hidden: &[PathBuf]) -> Result<(), String> {
     use io::ErrorKind::{NotFound, PermissionDenied};
+    let is_shown = || is_below(path, &plan.writable) || is_below(path, &plan.visible);
+    // In a masked folder, the command sees no file at this path.
+    let is_out_of_sight = || {
+        let masked: Vec<PathBuf> = masks(plan).map(Path::to_owned).collect();
+        is_below(path, &masked) && !is_shown()
+    };
     let moved = || format!("{}: {MOVED}", path.display());
     let Some(expected) = plan.identities.get(path) else {
         return match fs::symlink_metadata(path) {
             Ok(_) => kernel::attach_tree(nothing.as_fd(), path).context(path.display()),
             // The contents of a covered folder are not visible.
             Err(error) if matches!(error.kind(), NotFound | PermissionDenied) => {
-                if is_below(path, hidden) { Ok(()) } else { Err(moved()) }
+                if is_below(path, hidden) || is_out_of_sight() { Ok(()) } else { Err(moved()) }
             }
             Err(error) => Err(error).context(path.display()),
         };
@@ -484,8 +490,11 @@ fn cover(plan: &Plan, path: &Path, nothing: &OwnedFd, hidden: &[PathBuf]) -> Res
     if is_below(path, hidden) {
         return Ok(());
     }
-    let place =
-        resolved_path::open(path, OFlag::O_PATH | OFlag::O_NOFOLLOW).map_err(|_| moved())?;
+    let place = match resolved_path::open(path, OFlag::O_PATH | OFlag::O_NOFOLLOW) {
+        Ok(place) => place,
+        Err(_) if is_out_of_sight() => return Ok(()),
+        Err(_) => return Err(moved()),
+    };
     let found = nix::sys::stat::fstat(&place).context(path.display())?;
     if (found.st_dev, found.st_ino) != *expected {
         return Err(moved());

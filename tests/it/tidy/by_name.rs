@@ -104,7 +104,7 @@ const REASONS: &[(&str, usize, &str)] = &[
     ("src/sandbox/protect/pointers.rs", 1, PROTECTS),
     ("src/sandbox/protect/quarantine.rs", 2, OWN),
     ("src/sandbox/protect/references.rs", 5, PROTECTS),
-    ("src/sandbox/protect/running_marks.rs", 8, OWN),
+    ("src/sandbox/protect/running_marks.rs", 9, OWN),
     ("src/sandbox/protect/scan/link_targets.rs", 1, PROTECTS),
     ("src/sandbox/protect/state.rs", 1, "only in tests"),
     ("src/sandbox/protect/stores.rs", 5, PROTECTS),
