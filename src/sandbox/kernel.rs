@@ -189,24 +189,20 @@ pub(crate) fn remove_attribute(path: &Path, name: &CStr) -> io::Result<()> {
 
 /// Attaches `tree`, a detached mount, over `path`.
 pub(crate) fn attach_tree(tree: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
-    let path = path_bytes(path)?;
-    let empty = c"";
-    // SAFETY: both paths are terminated and outlive the call, the rest are numbers.
-    let moved = unsafe {
-        libc::syscall(
-            libc::SYS_move_mount,
-            tree.as_raw_fd(),
-            empty.as_ptr(),
-            libc::AT_FDCWD,
-            path.as_ptr(),
-            libc::MOVE_MOUNT_F_EMPTY_PATH,
-        )
-    };
-    checked(moved).map(drop)
+    move_mount(tree, libc::AT_FDCWD, &path_bytes(path)?, 0)
 }
 
 /// Mounts the detached `tree` over the open file or folder `place`, whatever its path is by now.
 pub(crate) fn attach_tree_at(tree: BorrowedFd<'_>, place: BorrowedFd<'_>) -> io::Result<()> {
+    move_mount(tree, place.as_raw_fd(), c"", libc::MOVE_MOUNT_T_EMPTY_PATH)
+}
+
+fn move_mount(
+    tree: BorrowedFd<'_>,
+    folder: libc::c_int,
+    path: &CStr,
+    flags: libc::c_uint,
+) -> io::Result<()> {
     let empty = c"";
     // SAFETY: both paths are terminated and outlive the call, the rest are numbers.
     let moved = unsafe {
@@ -214,9 +210,9 @@ pub(crate) fn attach_tree_at(tree: BorrowedFd<'_>, place: BorrowedFd<'_>) -> io:
             libc::SYS_move_mount,
             tree.as_raw_fd(),
             empty.as_ptr(),
-            place.as_raw_fd(),
-            empty.as_ptr(),
-            libc::MOVE_MOUNT_F_EMPTY_PATH | libc::MOVE_MOUNT_T_EMPTY_PATH,
+            folder,
+            path.as_ptr(),
+            libc::MOVE_MOUNT_F_EMPTY_PATH | flags,
         )
     };
     checked(moved).map(drop)

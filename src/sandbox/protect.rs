@@ -239,7 +239,7 @@ impl Protection {
             // Joining an empty path would add a slash.
             Some(if pattern.as_os_str().is_empty() { folder } else { folder.join(pattern) })
         };
-        let placed = PlacedPaths::new(&own, home.as_deref());
+        let placed = PlacedPaths::new(&own, home.as_deref(), roots);
         let readable = ReadableSecrets::new(readable.into_iter().filter_map(followed));
         // The scan of the outer root covers nested ones.
         let is_nested =

@@ -114,8 +114,8 @@ impl Protection {
         count >= MISSES_MAX
     }
 
-    /// True if a scan that found `secrets` did not find one that an earlier scan had found, although the
-    /// scan reads the folders where it may be.
+    /// True if a scan that found `secrets` did not find one that an earlier scan had found. Also true if
+    /// that is in a folder which scans leave out.
     pub(super) fn misses_secret(&self, inner: &GuardState, secrets: &[(usize, Arc<Path>)]) -> bool {
         let stat = |(at, path): &(usize, Arc<Path>)| inner.roots[*at].root.stat(path).ok();
         let found: HashSet<Identity> =

@@ -19,7 +19,7 @@ use posse_base::protected;
 use crate::protect::baseline::{Baseline, BaselineItem};
 use crate::protect::finding::{Finding, ProtectAction, ProtectedChange, failed};
 use crate::protect::git_files::{self, Contents};
-use crate::protect::head_commit::HeadCommit;
+use crate::protect::head_commit::{HeadCommit, HeadCommits};
 use crate::protect::place::{self, FOLDER, Identity, PlaceKind, Root, Stat};
 use crate::protect::sort::Sort;
 use crate::protect::{GuardState, ProtectedPath};
@@ -124,22 +124,19 @@ impl GuardState {
     ) -> HashMap<ProtectedPath, RepositoryContents> {
         self.heads.borrow_mut().retain(|key| baseline.items.contains_key(key));
         let watched = self.watched(baseline);
-        watched.filter_map(|(key, _)| Some((key.clone(), self.contents_before(key)?))).collect()
+        let before = |key| Some(self.contents(key, HeadCommits::before)?.0);
+        watched.filter_map(|(key, _)| Some((key.clone(), before(key)?))).collect()
     }
 
-    /// The contents of the `.git` folder at `key` before a command.
-    fn contents_before(&self, key: &ProtectedPath) -> Option<RepositoryContents> {
+    /// The contents of the `.git` folder at `key`, with the state of `HEAD` by `head`, and the folder.
+    fn contents(
+        &self,
+        key: &ProtectedPath,
+        head: impl FnOnce(&mut HeadCommits, &ProtectedPath, &OwnedFd) -> HeadCommit,
+    ) -> Option<(RepositoryContents, OwnedFd)> {
         let folder = self.roots[key.0].root.open_folder(&key.1).ok()?;
         let parts = git_files::contents(&folder);
-        let head = self.heads.borrow_mut().before(key, &folder);
-        Some(RepositoryContents { parts, head })
-    }
-
-    /// The contents of the `.git` folder at `key`, and the folder.
-    fn contents(&self, key: &ProtectedPath) -> Option<(RepositoryContents, OwnedFd)> {
-        let folder = self.roots[key.0].root.open_folder(&key.1).ok()?;
-        let parts = git_files::contents(&folder);
-        let head = self.heads.borrow_mut().of(key, &folder);
+        let head = head(&mut self.heads.borrow_mut(), key, &folder);
         Some((RepositoryContents { parts, head }, folder))
     }
 
@@ -161,7 +158,8 @@ impl GuardState {
             let mut above = key.1.iter();
             let was = baseline.contents.get(key);
             let has_lost = |was: &RepositoryContents| {
-                self.contents(key).is_none_or(|(now, folder)| now.is_less_than(was, &folder))
+                let now = self.contents(key, HeadCommits::of);
+                now.is_none_or(|(now, folder)| now.is_less_than(was, &folder))
             };
             if was.is_some_and(|was| self.is_there(key, before) && has_lost(was)) {
                 let action = ProtectAction::Failed(EMPTIED.to_owned());

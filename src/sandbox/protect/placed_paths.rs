@@ -23,10 +23,12 @@ pub(super) struct PlacedPaths {
 
 impl PlacedPaths {
     /// `own`: folders and configuration files of posse; `home`: home folder, with credential stores.
-    pub(super) fn new(own: &[PathBuf], home: Option<&Path>) -> PlacedPaths {
+    /// Only those below `roots` are kept.
+    pub(super) fn new(own: &[PathBuf], home: Option<&Path>, roots: &[PathBuf]) -> PlacedPaths {
         let mut paths: BTreeSet<PathBuf> = own.iter().cloned().collect();
         paths.extend(home.iter().flat_map(|home| HOME_STORES.iter().map(|name| home.join(name))));
-        let settings = own.iter().filter(|path| path.is_file()).cloned().collect();
+        paths.retain(|path| roots.iter().any(|root| path.starts_with(root)));
+        let settings = paths.iter().filter(|path| path.is_file()).cloned().collect();
         PlacedPaths { paths, settings }
     }
 }

@@ -22,7 +22,8 @@ const LINKS_MAX: usize = 2000;
 impl GuardState {
     /// Paths to protect because git's settings or `items` refer to them: hook folders and settings
     /// files, also of repositories outside the roots, and the git files in the target of a
-    /// `commondir`; and configuration files of posse. Settings add no path that is already protected, and none outside the roots.
+    /// `commondir`; and configuration files of posse. Settings add no path that is already protected,
+    /// and none outside the roots.
     pub(super) fn referenced(
         &mut self,
         items: &[(usize, ProtectedItem)],

@@ -273,7 +273,7 @@ fn secret_that_is_moved_to_a_readable_path_stays_hidden() {
             assert!(hidden.contains(&path.to_owned()), "{path}: {hidden:?}");
         }
     }
-    // What could be read under its name before can be read there again.
+    // A secret that could be read under its name before can be read there again.
     world.after(|root| {
         rename(root, "pub", "priv");
         rename(root, "o/pub", "pub");
