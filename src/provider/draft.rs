@@ -155,6 +155,7 @@ pub(crate) fn position<C>(parts: &[PartDraft<C>], index: Option<u64>) -> Option<
         None => parts.len().checked_sub(1),
     }
 }
+
 /// True if `name`, in lower case, says that the reply is whole: an end of the APIs, or of servers and
 /// proxies that speak them, such as `eos_token` or `tool-calls`. False for others, such as `abort`.
 pub(crate) fn is_whole_end(name: &str) -> bool {

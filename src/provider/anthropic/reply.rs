@@ -126,16 +126,17 @@ impl Assembly for AnthropicReply {
         let stop = self.stop.as_deref().unwrap_or_default();
         let has_calls =
             self.blocks.iter().any(|part| matches!(part.content, BlockContent::Call { .. }));
+        let is_whole_end = is_whole_end(&stop.to_ascii_lowercase());
         let stop_reason = match stop {
             "max_tokens" => StopReason::MaxTokens,
             "model_context_window_exceeded" => return Err(Fault::ContextFull),
             "refusal" | "content_filter" | "safety" | "sensitive" => StopReason::ContentFilter,
-            whole if has_calls && is_whole_end(&whole.to_ascii_lowercase()) => StopReason::ToolUse,
+            _ if has_calls && (is_whole_end || stop == "pause_turn") => StopReason::ToolUse,
             // The server would continue this turn; there is nothing to do here.
             "pause_turn" => StopReason::Error,
             "end_turn" | "stop_sequence" => StopReason::EndTurn,
             _ if self.draft.text.is_empty() && !has_calls => StopReason::Error,
-            whole if is_whole_end(&whole.to_ascii_lowercase()) => StopReason::EndTurn,
+            _ if is_whole_end => StopReason::EndTurn,
             // The server has stopped early for a reason of its own.
             _ => StopReason::MaxTokens,
         };
