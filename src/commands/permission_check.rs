@@ -156,12 +156,15 @@ impl<'a> CommandJudge<'a> {
 
     /// True if there are `paths`, and a checkpoint that is taken now covers all of them.
     fn can_cover(&self, paths: &[String]) -> bool {
-        if paths.is_empty() || no_checkpoints(self.settings).is_some() {
+        if paths.is_empty() {
             return false;
         }
         let store = self.store.get_or_init(|| {
+            if no_checkpoints(self.settings).is_some() {
+                return None;
+            }
             let folder = checkpoint_store::folder(self.cwd, self.dirs);
-            let workspace = workspace_roots::open(self.cwd, &[], self.settings).ok()?;
+            let workspace = self.workspace.clone();
             checkpoint_store::store(&folder, workspace, &self.settings.checkpoints, self.dirs).ok()
         });
         let Some(store) = store else { return false };

@@ -151,7 +151,7 @@ impl RulePolicy {
         *command = quoted(&part.words);
         *deletions = CommandDeletions::default();
         let home = self.settings.home.as_deref();
-        // What exists of these is known of all parts together.
+        // `replaces` does not tell which part replaces a file.
         if !replaces.is_empty() && !command_outputs(command, cwd, home).is_empty() {
             return false;
         }

@@ -404,18 +404,12 @@ impl LineMode<'_> {
             Ok(Ok(Rewind { session, call, .. })) => {
                 let text = format!("\n({}: {})\n", printable(&request.client), request.revert);
                 self.print(&text).await;
-                // When another session continues here, the client gets no more from this one.
-                let request = if session.is_some() {
+                if session.is_some() {
+                    // The connection of the client ends with this session.
                     request.answer(Ok(()));
-                    None
+                    self.begin_revert(session, call).await.ok();
                 } else {
-                    Some(request)
-                };
-                let begun = self.begin_revert(session, call).await;
-                if let Err(error) = &begun {
-                    self.print(&format!("{error}\n")).await;
-                }
-                if let Some(request) = request {
+                    let begun = self.begin_revert(None, call).await;
                     request.answer(begun);
                 }
                 return;
@@ -426,7 +420,8 @@ impl LineMode<'_> {
         request.answer(Err(refused));
     }
 
-    /// Continues in `session` and begins `call`. The error says why the call did not begin.
+    /// Continues in `session` and begins `call`. The error, which is printed too, says why the call did
+    /// not begin.
     async fn begin_revert(
         &mut self,
         session: Option<LoadedSession>,
@@ -439,7 +434,12 @@ impl LineMode<'_> {
         if self.leaving.is_some() {
             return Err("the session ends".to_owned());
         }
-        self.current.session.call(call).await.map(drop).map_err(|error| error.to_string())
+        let begun = self.current.session.call(call).await;
+        let begun = begun.map(drop).map_err(|error| error.to_string());
+        if let Err(error) = &begun {
+            self.print(&format!("{error}\n")).await;
+        }
+        begun
     }
 
     /// Switches to the stored session whose id begins with `id`, or to a fork of it, and continues
