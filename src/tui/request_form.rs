@@ -256,7 +256,7 @@ impl RequestForm {
         match &self.request {
             UserRequest::Plan { plan, .. } => {
                 let plan = self.changed.as_ref().unwrap_or(plan);
-                // What is accepted must have been shown.
+                // A person accepts the whole plan, so none of its text may be left out.
                 let rows = if markdown::hides_text(plan) {
                     let lines = plan.lines().map(escape_invisible);
                     lines.flat_map(|line| text_rows(theme, Role::Text, &line, columns)).collect()

@@ -93,7 +93,7 @@ fn folder_that_leads_out_of_another_one_is_refused() {
         ("ws2", &["../ws", "../ws/lib"]),
         // The outer folder is a root, too.
         ("ws/lib", &["../../ws", "../a"]),
-        // Without the other folder, nobody but the user can have made the link.
+        // Commands cannot write in `ws`, which is no root here, so the link is the user's.
         ("ws2", &["../ws/b/bin"]),
         ("ws/a/lib", &[]),
     ] {
