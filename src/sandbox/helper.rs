@@ -30,6 +30,7 @@ use crate::kernel::{self, Fork};
 use crate::landlock::Made;
 use crate::namespaces::{self, Mounted};
 use crate::plan::{Backend, Plan};
+use crate::process_tree::Enclosure;
 use crate::seccomp::{Filters, SharedFolders};
 use crate::wire::{
     self, CommandStreams, HelperLine, HelperMessage, HelperRequest, RequestDescriptors,
@@ -101,9 +102,13 @@ impl HelperShape {
         }
     }
 
-    /// True if the command has its own PID namespace.
-    pub(crate) fn has_pid_namespace(self) -> bool {
-        matches!(self, HelperShape::Namespaces { .. } | HelperShape::Inner)
+    /// What keeps the processes of the command together.
+    pub(crate) fn enclosure(self) -> Enclosure {
+        match self {
+            HelperShape::Namespaces { .. } | HelperShape::Inner => Enclosure::PidNamespace,
+            HelperShape::Reduced { .. } => Enclosure::NoNewPrivileges,
+            HelperShape::Bare => Enclosure::Nothing,
+        }
     }
 
     /// System call filters of the command. `None` for `Bare`, which has none, and for `Inner`,

@@ -1,7 +1,8 @@
 //! Process tree of a command: finds and kills all its processes.
 //!
 //! posse is the subreaper of orphaned processes, so processes that leave their group or session are
-//! found among posse's own children.
+//! found among posse's own children. Other children, such as a daemon that the user's editor
+//! started, are no processes of a command and are left alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -40,7 +41,25 @@ struct StartTime {
     is_idle: bool,
 }
 
+/// Children of posse that existed when no command ran, by process id and start time: they belong to
+/// no command. Changed only while [`STARTED`] is locked.
+static UNRELATED: Mutex<BTreeSet<(i32, u64)>> = Mutex::new(BTreeSet::new());
+
 static CALLS: AtomicU64 = AtomicU64::new(0);
+
+/// What keeps the processes of a command together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Enclosure {
+    /// A PID namespace: no process can leave the tree or survive the leader.
+    PidNamespace,
+    /// Nothing, but all processes have the attribute "no new privileges", which none can remove.
+    NoNewPrivileges,
+    Nothing,
+}
+
+fn unrelated() -> MutexGuard<'static, BTreeSet<(i32, u64)>> {
+    UNRELATED.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn started() -> MutexGuard<'static, BTreeMap<i32, StartTime>> {
     STARTED.lock().unwrap_or_else(PoisonError::into_inner)
@@ -133,9 +152,7 @@ pub(crate) struct ProcessTree {
     mark: Mark,
     /// Processes of the tree seen so far that may still exist: process id and start time.
     seen: BTreeSet<(i32, u64)>,
-    /// True if the command has its own PID namespace: no process can leave the tree or survive the
-    /// leader.
-    is_enclosed: bool,
+    enclosure: Enclosure,
     is_gone: bool,
 }
 
@@ -144,7 +161,7 @@ impl ProcessTree {
     /// caller and the process id. The leader counts as idle until [`ProcessTree::wake`].
     pub(crate) fn start<T>(
         mark: Mark,
-        is_enclosed: bool,
+        enclosure: Enclosure,
         spawn: impl FnOnce() -> io::Result<(T, i32)>,
     ) -> io::Result<(T, ProcessTree)> {
         // Searches for orphans wait, so that they do not take this child for one.
@@ -153,15 +170,18 @@ impl ProcessTree {
         started.insert(leader, StartTime { mark: mark.0.clone(), is_idle: true });
         drop(started);
         let leader = Pid::from_raw(leader);
-        Ok((
-            child,
-            ProcessTree { leader, mark, seen: BTreeSet::new(), is_enclosed, is_gone: false },
-        ))
+        Ok((child, ProcessTree { leader, mark, seen: BTreeSet::new(), enclosure, is_gone: false }))
     }
 
     /// Records that the leader is no longer idle, because it receives its request.
     pub(crate) fn wake(&self) {
-        if let Some(started) = started().get_mut(&self.leader.as_raw()) {
+        let mut started = started();
+        let is_first = started.values().all(|started| started.is_idle);
+        if is_first && self.enclosure != Enclosure::PidNamespace {
+            let present = children(std::process::id().cast_signed()).into_iter();
+            *unrelated() = present.filter_map(|pid| Some((pid, start_time(pid)?))).collect();
+        }
+        if let Some(started) = started.get_mut(&self.leader.as_raw()) {
             started.is_idle = false;
         }
     }
@@ -202,6 +222,11 @@ impl ProcessTree {
     /// Sends SIGKILL to all known processes of the tree; to the leader and its process group only
     /// if `with_leader`.
     pub(crate) fn kill_once(&mut self, with_leader: bool) {
+        if with_leader {
+            // Also in a PID namespace: what the leader leaves is to be reaped.
+            let descendants = self.descendants().into_iter();
+            self.seen.extend(descendants.filter_map(|pid| Some((pid, start_time(pid)?))));
+        }
         let orphans = self.orphans();
         let mut members = self.remember(&orphans);
         members.retain(|pid| *pid != self.leader.as_raw());
@@ -257,7 +282,8 @@ impl ProcessTree {
     /// their process ids.
     fn remember(&mut self, orphans: &[i32]) -> Vec<i32> {
         let mut todo: Vec<i32> = orphans.to_vec();
-        if !self.is_enclosed && !self.is_gone && started().contains_key(&self.leader.as_raw()) {
+        let can_leave = self.enclosure != Enclosure::PidNamespace;
+        if can_leave && !self.is_gone && started().contains_key(&self.leader.as_raw()) {
             todo.push(self.leader.as_raw());
         }
         self.seen.retain(|&(pid, start)| start_time(pid) == Some(start));
@@ -268,18 +294,14 @@ impl ProcessTree {
                 todo.extend(children(pid));
             }
         }
-        for &pid in &members {
-            if let Some(start) = start_time(pid) {
-                self.seen.insert((pid, start));
-            }
-        }
+        self.seen.extend(members.iter().filter_map(|&pid| Some((pid, start_time(pid)?))));
         members.into_iter().collect()
     }
 
-    /// Children of posse that posse did not start, and that are treated as orphans of this command:
-    /// those with its mark or the mark of a command that is over, those recorded in this tree, and,
-    /// while no other command runs, those without a mark of this posse. Also children that have
-    /// ended, to reap them.
+    /// Children of posse that belonged to this command: those of the leader's session, and those
+    /// recorded in this tree. Without a PID namespace also those with its mark or the mark of a
+    /// command that is over, and, while no other command runs, those without a mark of this posse
+    /// that can come from a command. Also children that have ended, to reap them.
     fn orphans(&self) -> Vec<i32> {
         let me = std::process::id().cast_signed();
         let Some(ours) = Stat::of(me) else { return Vec::new() };
@@ -292,7 +314,14 @@ impl ProcessTree {
             if started.contains_key(&pid) || stat.session == ours.session {
                 return false;
             }
-            if !stat.is_living() || self.seen.contains(&(pid, stat.start)) {
+            let known = (pid, stat.start);
+            if stat.session == self.leader.as_raw() || self.seen.contains(&known) {
+                return true;
+            }
+            if self.enclosure == Enclosure::PidNamespace || unrelated().contains(&known) {
+                return false;
+            }
+            if !stat.is_living() {
                 return true;
             }
             match mark_of(pid) {
@@ -300,8 +329,12 @@ impl ProcessTree {
                 Some(mark) if mark.starts_with(&prefix) => {
                     mark == self.mark.0 || !started.values().any(|active| active.mark == mark)
                 }
-                // It has cleared its environment, or belongs to a nested posse.
-                _ => alone,
+                // It has cleared its environment, or belongs to a nested posse, or is a daemon
+                // that another program of the user started, such as an editor.
+                _ => {
+                    let is_free = self.enclosure == Enclosure::Nothing;
+                    alone && (is_free || has_no_new_privileges(pid))
+                }
             }
         };
         children(me).into_iter().filter(|&pid| is_orphan(pid)).collect()
@@ -320,7 +353,7 @@ impl Drop for ProcessTree {
             leader: self.leader,
             mark: self.mark.clone(),
             seen: std::mem::take(&mut self.seen),
-            is_enclosed: self.is_enclosed,
+            enclosure: self.enclosure,
             is_gone: true,
         };
         // Processes forked at that moment are killed in the background.
@@ -388,6 +421,12 @@ fn is_living(pid: i32) -> bool {
 
 fn start_time(pid: i32) -> Option<u64> {
     Stat::of(pid).map(|stat| stat.start)
+}
+
+/// True if the process has the attribute "no new privileges", also if that cannot be read.
+fn has_no_new_privileges(pid: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    !status.lines().any(|line| line.starts_with("NoNewPrivs:") && line.ends_with("\t0"))
 }
 
 /// State letter, Unix session id and start time of a process, from `/proc/PID/stat`. `start` is in

@@ -259,7 +259,7 @@ impl Sandbox {
         listeners: Option<ListenerRequest>,
     ) -> Result<RunningCommand, RunError> {
         let listeners =
-            listeners.filter(|_| HelperShape::of(&plan).has_pid_namespace() && !plan.network);
+            listeners.filter(|_| plan.backend.tier() == SandboxTier::Full && !plan.network);
         let tier = plan.tier.clone();
         let mounted = plan.temporary.as_ref().map(|mount| mount.target.clone());
         let folder = mounted.unwrap_or_else(|| temporary.folder().to_owned()).into_os_string();

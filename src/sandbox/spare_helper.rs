@@ -228,7 +228,7 @@ fn begin(
         .stderr(Stdio::from(output_end))
         .current_dir("/");
     // Dropping the command closes the other ends; otherwise reading never ends.
-    let (child, tree) = ProcessTree::start(mark.clone(), shape.has_pid_namespace(), move || {
+    let (child, tree) = ProcessTree::start(mark.clone(), shape.enclosure(), move || {
         let child = tokio::process::Command::from(command).spawn()?;
         let id = child.id().map_or(0, u32::cast_signed);
         Ok((child, id))

@@ -684,12 +684,14 @@ mod program {
     //! Behaviour of the whole program.
 
     use std::path::Path;
+    use std::process::{Command, Stdio};
     use std::time::{Duration, Instant};
 
-    use nix::sys::signal::Signal;
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
     use serde_json::json;
 
-    use crate::model_server::{ModelServer, calls, says};
+    use crate::model_server::{ModelServer, calls, runs, says};
     use crate::posse::{FinishedRun, Machine, RunningPosse};
 
     fn with_backend(machine: &Machine, backend: &str, args: &[&str]) -> FinishedRun {
@@ -743,6 +745,39 @@ mod program {
             running.wait();
             let begin = Instant::now();
             while lives() {
+                assert!(begin.elapsed() < Duration::from_secs(5), "{backend}: a process survives");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+
+    /// A daemon that an editor or a shell of the user started becomes a child of posse, without a
+    /// mark and in its own session. Only processes of commands are killed.
+    #[test]
+    fn processes_of_no_command_survive_the_end_of_commands() {
+        let hides = "setsid env -i sleep 1000 & echo x > ready";
+        let daemon =
+            "setsid sleep 600 > /dev/null 2>&1 < /dev/null & echo $! > daemon; exec \"$@\"";
+        for backend in ["namespaces", "bubblewrap", "landlock", "nothing"] {
+            let server = ModelServer::start(vec![runs(hides), runs(hides), says("done")]);
+            let machine = Machine::with(&server);
+            let sandbox = if backend == "nothing" { "off" } else { "workspace-write" };
+            let args = ["run", "--sandbox", sandbox, "--yes", "do it"];
+            let posse = machine.command(&args);
+            let mut command = Command::new("sh");
+            command.args(["-c", daemon, "sh"]).arg(posse.get_program()).args(posse.get_args());
+            command.current_dir(machine.work("")).env_clear();
+            command.envs(posse.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            command.env("POSSE_SANDBOX_BACKEND", backend);
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            RunningPosse::start(command).end().assert_code(0);
+            let daemon: i32 = machine.read("daemon").trim().parse().unwrap();
+            let ended = kill(Pid::from_raw(daemon), Signal::SIGKILL);
+            assert!(machine.work("ready").exists(), "{backend}: no command ran");
+            assert_eq!(ended, Ok(()), "{backend}: the daemon was killed");
+            let folder = machine.work("").canonicalize().unwrap();
+            let begin = Instant::now();
+            while processes_in(&folder) > 0 {
                 assert!(begin.elapsed() < Duration::from_secs(5), "{backend}: a process survives");
                 std::thread::sleep(Duration::from_millis(10));
             }
