@@ -126,6 +126,7 @@ fn searched(folder: &Path, pattern: &str, ignore_case: bool) -> search::SearchRe
         denied: posse_base::path_globs::PathGlobs::default(),
         readable_secrets: posse_base::secrets::readable::ReadableSecrets::default(),
         links: None,
+        committed: None,
     };
     let directory = File::open(folder).unwrap().into();
     let (stop, _guard) = Stop::after(Duration::from_mins(1));

@@ -401,9 +401,12 @@ impl RulePolicy {
     fn global_deny(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         for operation in &case.action.operations {
             let (path, relative, reads) = match operation {
+                // Commands see it, too.
+                Operation::Read { is_committed: true, .. }
+                | Operation::Execute { .. }
+                | Operation::Invoke { .. } => continue,
                 Operation::Read { path, relative, .. } => (path, relative, true),
                 Operation::Write { path, relative, .. } => (path, relative, false),
-                Operation::Execute { .. } | Operation::Invoke { .. } => continue,
             };
             let readable = reads && self.readable_secrets.contains(Path::new(path));
             if !readable && (is_secret(path) || is_secret(relative)) {

@@ -57,9 +57,10 @@ impl Relocated {
     fn in_workspace(&self, operation: &Operation) -> Option<Operation> {
         let moved = |path: &str| moved_path(path, &self.copy, &self.workspace);
         Some(match operation {
-            Operation::Read { path, relative, root } => {
+            Operation::Read { path, relative, root, is_committed } => {
                 let (path, root) = (moved(path)?, moved(root)?);
-                Operation::Read { path, relative: relative.clone(), root }
+                let (relative, is_committed) = (relative.clone(), *is_committed);
+                Operation::Read { path, relative, root, is_committed }
             }
             Operation::Write { path, relative, root, repository } => {
                 let (path, root) = (moved(path)?, moved(root)?);

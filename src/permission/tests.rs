@@ -161,7 +161,7 @@ pub(super) fn action(call: &str) -> Action {
             .collect(),
         _ => {
             let (path, relative, root) = names(rest);
-            vec![Operation::Read { path, relative, root }]
+            vec![Operation::Read { path, relative, root, is_committed: false }]
         }
     };
     Action {

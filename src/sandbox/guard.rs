@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
@@ -294,6 +295,22 @@ impl Sandbox {
             SandboxTier::Reduced => in_home && below_root.is_none(),
             SandboxTier::None | SandboxTier::Unknown(_) => false,
         }
+    }
+
+    /// True if `file`, which was found at `path` and has the name of a secret, is as in the commit,
+    /// so that commands see it as it is, as of the last decision ([`Sandbox::decide_tracked`]). False
+    /// below the full tier.
+    pub fn shows_committed(&self, path: &Path, file: BorrowedFd<'_>) -> bool {
+        let known = self.protections.known.lock().unwrap_or_else(PoisonError::into_inner);
+        self.backend().tier() == SandboxTier::Full
+            && known.values().any(|protection| protection.shows_open_file(path, file))
+    }
+
+    /// As [`Sandbox::shows_committed`], for the file that is at `path` now.
+    pub fn shows_committed_at(&self, path: &Path) -> bool {
+        let known = self.protections.known.lock().unwrap_or_else(PoisonError::into_inner);
+        self.backend().tier() == SandboxTier::Full
+            && known.values().any(|protection| protection.shows(path))
     }
 
     /// As [`Sandbox::hides`], but false for a file whose registry settings commands see without the

@@ -189,6 +189,7 @@ pub(crate) fn reads(workspace: &Workspace, files: &[Changed]) -> Vec<Operation> 
         path: root.join(&file.path).display().to_string(),
         relative: file.path.clone(),
         root: root.display().to_string(),
+        is_committed: false,
     };
     files.iter().filter(|file| !is_secret(&file.path)).map(read).collect()
 }

@@ -81,7 +81,7 @@ async fn prepare(
 }
 
 async fn run(_: Arc<ToolEnvironment>, payload: GlobPayload, context: RunContext) -> RunResult {
-    listing::search(move |stop| find(&payload, context.output_bytes_max, stop)).await
+    Ok(listing::search(move |stop| find(&payload, context.output_bytes_max, stop)).await)
 }
 
 fn find(payload: &GlobPayload, bytes_max: usize, stop: &Stop) -> ToolOutput {

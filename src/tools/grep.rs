@@ -15,10 +15,12 @@ use posse_actors::ports::{
     Access, CallContext, Prepared, RunContext, Tool, ToolAnnotations, ToolError, ToolOutput,
 };
 use posse_base::failure::printable;
+use posse_sandbox::Sandbox;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::builtin_tool::{BuiltinTool, RunResult};
+use crate::committed_secrets::ReadingTool;
 use crate::grep::search::{Hits, Query, SearchResult};
 use crate::listing::{self, Stop};
 use crate::workspace::{FileKind, Located};
@@ -41,7 +43,7 @@ const REGEX_BYTES_MAX: usize = 4 << 20;
 const REASON_BYTES_MAX: usize = 1000;
 
 /// Creates the tool `grep`.
-pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
+pub fn tool(env: Arc<ToolEnvironment>, sandbox: &Arc<Sandbox>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
         "Finds lines that match a regular expression (Rust syntax), as \
@@ -59,7 +61,7 @@ pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
         }),
         &["pattern"],
     );
-    Arc::new(BuiltinTool::new(spec, env, prepare, run))
+    Arc::new(BuiltinTool::new(spec, ReadingTool::new(env, sandbox), prepare, run))
 }
 
 #[derive(Debug, Deserialize)]
@@ -89,10 +91,11 @@ struct GrepPayload {
 }
 
 async fn prepare(
-    env: Arc<ToolEnvironment>,
+    tool: Arc<ReadingTool>,
     arguments: Value,
     _: CallContext,
 ) -> Result<Prepared, ToolError> {
+    let ReadingTool { env, committed } = &*tool;
     let text = arguments.to_string();
     let given: Arguments = parsed(arguments)?;
     let matcher = compile(&given)?;
@@ -100,6 +103,9 @@ async fn prepare(
     let place = env.workspace.locate(given.path.as_deref().unwrap_or("."))?;
     let Some(entry) = place.entry() else { return Ok(refusal::missing(NAME, &place)) };
     let is_folder = entry.kind == FileKind::Folder;
+    if place.has_secret_name() {
+        committed.decide().await;
+    }
     let opened = if is_folder { place.open_dir()? } else { place.open_file(OFlag::O_RDONLY)? };
     let shown = place.shown();
     let words = (
@@ -108,7 +114,7 @@ async fn prepare(
     );
     let path = place.absolute().as_os_str().as_encoded_bytes();
     let digest = digest::of(&[NAME.as_bytes(), text.as_bytes(), path]);
-    let operations = vec![place.read()];
+    let operations = vec![place.read_open(&opened, committed)];
     let query = Query {
         matcher,
         glob,
@@ -116,6 +122,7 @@ async fn prepare(
         readable_secrets: env.readable_secrets.clone(),
         denied: env.denied_reads.grep.clone(),
         links: Some(env.workspace.secret_links()),
+        committed: Some(committed.clone()),
     };
     let offset = bounded(given.offset, 0, OFFSET_MAX);
     let limit = given.limit.map_or(MATCHES_DEFAULT, |limit| bounded(limit, 1, MATCHES_MAX));
@@ -123,10 +130,21 @@ async fn prepare(
     Ok(prepared(NAME, operations, words, digest, payload))
 }
 
-async fn run(_: Arc<ToolEnvironment>, payload: GrepPayload, context: RunContext) -> RunResult {
-    let report =
-        move |stop: &Stop| report(&payload, &search(&payload, stop), context.output_bytes_max);
-    listing::search(report).await
+async fn run(tool: Arc<ReadingTool>, payload: GrepPayload, context: RunContext) -> RunResult {
+    let payload = Arc::new(payload);
+    let begin = || {
+        let payload = Arc::clone(&payload);
+        listing::search(move |stop: &Stop| search(&payload, stop))
+    };
+    let mut found = begin().await;
+    if !found.secret_names.is_empty() {
+        tool.committed.decide().await;
+        let folder = payload.place.absolute();
+        if found.secret_names.iter().any(|name| tool.committed.list(&folder.join(name))) {
+            found = begin().await;
+        }
+    }
+    Ok(report(&payload, &found, context.output_bytes_max))
 }
 
 fn compile(

@@ -34,6 +34,7 @@ pub mod worktree;
 
 mod atomic_write;
 mod change;
+pub mod committed_secrets;
 mod digest;
 mod output;
 mod refusal;
@@ -290,13 +291,13 @@ pub fn builtin(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Toolbox {
     let of_jobs = if env.jobs.is_closed() { Vec::new() } else { jobs::tools(&env) };
     let tools = [
         // File tools.
-        read_file::tool(Arc::clone(&env)),
+        read_file::tool(Arc::clone(&env), &sandbox),
         list_dir::tool(Arc::clone(&env)),
         write_file::tool(Arc::clone(&env)),
         edit_file::tool(Arc::clone(&env)),
         multi_edit::tool(Arc::clone(&env)),
         // Search and command tools.
-        grep::tool(Arc::clone(&env)),
+        grep::tool(Arc::clone(&env), &sandbox),
         glob::tool(Arc::clone(&env)),
         bash::tool(env, sandbox),
         // Tools for the user.

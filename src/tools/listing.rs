@@ -12,12 +12,10 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ignore::{DirEntry, WalkBuilder, WalkState};
-use posse_actors::ports::ToolOutput;
 use posse_base::ignore_files::{self, IgnoreScope};
 use posse_base::threads::can_start;
 
 use crate::blocking;
-use crate::builtin_tool::RunResult;
 
 /// Time limit of a search.
 pub(crate) const TIME_MAX: Duration = Duration::from_secs(20);
@@ -105,9 +103,9 @@ impl Stop {
 
 /// Runs a search on a blocking thread, with the time limit `TIME_MAX`. At the limit the search ends
 /// itself with a partial result. Dropping the future stops the search.
-pub(crate) async fn search(work: impl FnOnce(&Stop) -> ToolOutput + Send + 'static) -> RunResult {
+pub(crate) async fn search<T: Send + 'static>(work: impl FnOnce(&Stop) -> T + Send + 'static) -> T {
     let (stop, _guard) = Stop::after(TIME_MAX);
-    Ok(blocking(move || work(&stop)).await)
+    blocking(move || work(&stop)).await
 }
 
 /// Result of listing the files below a folder.

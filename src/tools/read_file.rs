@@ -7,6 +7,7 @@ mod temporary;
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,27 +17,30 @@ use nix::fcntl::OFlag;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use posse_actors::conversation::{CallId, text_of};
 use posse_actors::ports::{
-    Access, CallContext, Prepared, RunContext, Tool, ToolAnnotations, ToolError, ToolOutput,
+    Access, CallContext, Operation, Prepared, RunContext, Tool, ToolAnnotations, ToolError,
+    ToolOutput,
 };
 use posse_base::failure::printable;
 use posse_base::hex::hex;
+use posse_sandbox::Sandbox;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::builtin_tool::{BuiltinTool, RunResult};
 use crate::change::failed;
+use crate::committed_secrets::ReadingTool;
 use crate::listing::Stop;
 use crate::read_file::page::{LINES_DEFAULT, LINES_MAX, Slice};
 use crate::reads::FilePart;
-use crate::workspace::{FileKind, FileStatus, Located, refused};
+use crate::workspace::{FileKind, FileStatus, refused};
 use crate::{ToolEnvironment, blocking, prepared, refusal, sized, spec};
 use posse_base::hex::sha256;
 
 const NAME: &str = "read_file";
 
 /// Creates the tool `read_file`.
-pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
+pub fn tool(env: Arc<ToolEnvironment>, sandbox: &Arc<Sandbox>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
         "Reads a text file of any size, or shows a PNG, JPEG, GIF or WebP image. Lines come as \
@@ -55,8 +59,8 @@ pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
         }),
         &["path"],
     );
-    let mut tool = BuiltinTool::new(spec, env, prepare, run);
-    tool.history_shortened = |env| env.reads.forget_shown();
+    let mut tool = BuiltinTool::new(spec, ReadingTool::new(env, sandbox), prepare, run);
+    tool.history_shortened = |tool| tool.env.reads.forget_shown();
     Arc::new(tool)
 }
 
@@ -75,13 +79,16 @@ struct OpenFile {
     slice: Slice,
     /// Absolute path of the file; `None` for an output of the session.
     path: Option<PathBuf>,
+    /// True if the file has the name of a secret, and was as in the commit when it was opened.
+    is_committed: bool,
 }
 
 async fn prepare(
-    env: Arc<ToolEnvironment>,
+    tool: Arc<ReadingTool>,
     Arguments { path, offset, limit }: Arguments,
     call: CallContext,
 ) -> Result<Prepared, ToolError> {
+    let ReadingTool { env, committed } = &*tool;
     let name = path.strip_prefix("output:");
     let slice = Slice {
         offset: offset.unwrap_or(1).max(1),
@@ -95,27 +102,44 @@ async fn prepare(
             Ok(place) => place,
             // Files of commands there are output of this session: there is no operation to judge.
             Err(outside) => {
-                let (file, shown) = temporary::open(&env, &path).ok_or(outside)??;
+                let (file, shown) = temporary::open(env, &path).ok_or(outside)??;
                 return opened(file, shown, slice, None);
             }
         };
         if place.entry().is_none() {
             return Ok(refusal::missing(NAME, &place));
         }
+        if place.has_secret_name() {
+            committed.decide().await;
+        }
         let file = File::from(place.open_file(OFlag::O_RDONLY)?);
-        return opened(file, place.shown(), slice, Some(&place));
+        let path = place.absolute().to_owned();
+        let operation = place.read_open(&file, committed);
+        return opened(file, place.shown(), slice, Some((path, operation)));
     };
     // Outputs of the session are not part of the workspace: there is no operation to judge.
-    match open_output(&env, name) {
+    match open_output(env, name) {
         Ok((file, shown)) => opened(file, shown, slice, None),
         Err(missing) if missing.code == "FIL001" => {
-            remembered(&env, name, slice, call).await?.ok_or(missing)
+            remembered(env, name, slice, call).await?.ok_or(missing)
         }
         Err(error) => Err(error),
     }
 }
 
-async fn run(env: Arc<ToolEnvironment>, reading: OpenFile, context: RunContext) -> RunResult {
+async fn run(tool: Arc<ReadingTool>, reading: OpenFile, context: RunContext) -> RunResult {
+    let committed = reading.committed()?;
+    let shown = reading.shown.clone();
+    let output = read(Arc::clone(&tool.env), reading, context).await?;
+    // The user may have written a secret into it since the call was judged.
+    if committed.is_some_and(|(path, file)| !tool.committed.contain(&path, file.as_fd())) {
+        let message = format!("{shown} is not as in the commit any more, so it may hold secrets");
+        return Err(ToolError::new("ARG003", message));
+    }
+    Ok(output)
+}
+
+async fn read(env: Arc<ToolEnvironment>, reading: OpenFile, context: RunContext) -> RunResult {
     // Stops reading a large file when the caller is gone.
     let (stop, _guard) = Stop::after(Duration::MAX);
     if image::is_image(&reading.file) {
@@ -125,8 +149,16 @@ async fn run(env: Arc<ToolEnvironment>, reading: OpenFile, context: RunContext) 
 }
 
 impl OpenFile {
+    /// Path and descriptor of the file if it has the name of a secret, and was as in the commit
+    /// when it was opened.
+    fn committed(&self) -> Result<Option<(PathBuf, File)>, ToolError> {
+        let Some(path) = self.path.as_ref().filter(|_| self.is_committed) else { return Ok(None) };
+        let file = self.file.try_clone().map_err(|error| failed(&self.shown, &error))?;
+        Ok(Some((path.clone(), file)))
+    }
+
     fn run(self, env: &ToolEnvironment, context: &RunContext, stop: &Stop) -> RunResult {
-        let OpenFile { file, size, shown, slice, path } = self;
+        let OpenFile { file, size, shown, slice, path, .. } = self;
         let mut file = Hashing { file, hash: Sha256::new() };
         let bytes_max = context.room_bytes.min(page::PAGE_BYTES_MAX);
         let lines = page::read(&mut file, size, slice, bytes_max, stop);
@@ -174,23 +206,25 @@ impl Read for Hashing {
     }
 }
 
-/// Prepares a call that reads `slice` of an open file. `place` is the location of a file in the
-/// workspace; `None` for an output of the session, which needs no permission.
+/// Prepares a call that reads `slice` of an open file. `place` is the path of a file in the
+/// workspace, with the operation to judge; `None` for an output of the session, which needs no
+/// permission.
 fn opened(
     file: File,
     shown: String,
     slice: Slice,
-    place: Option<&Located>,
+    place: Option<(PathBuf, Operation)>,
 ) -> Result<Prepared, ToolError> {
     let FileStatus { dev, ino, size, .. } =
         FileStatus::of(&file).map_err(|errno| refused(&shown, errno))?;
     let Slice { offset, limit, .. } = slice;
     let digest = format!("read_file\0{shown}\0{dev}\0{ino}\0{offset}\0{limit}");
-    let operations = place.map(Located::read).into_iter().collect();
     let digest = sha256(digest.as_bytes());
     let words = (format!("read {shown}"), String::new());
-    let path = place.map(|place| place.absolute().to_owned());
-    Ok(prepared(NAME, operations, words, digest, OpenFile { file, size, shown, slice, path }))
+    let (path, operation) = place.unzip();
+    let is_committed = matches!(operation, Some(Operation::Read { is_committed: true, .. }));
+    let reading = OpenFile { file, size, shown, slice, path, is_committed };
+    Ok(prepared(NAME, operation.into_iter().collect(), words, digest, reading))
 }
 
 /// Prepares a call that reads `name`, an earlier output or a page of the conversation, through
@@ -211,7 +245,8 @@ async fn remembered(
     let digest = sha256(format!("read_file\0{shown}\0{said}\0{offset}\0{limit}").as_bytes());
     let file = in_memory(text.as_bytes()).map_err(|error| failed(&shown, &error))?;
     let words = (format!("read {shown}"), String::new());
-    let reading = OpenFile { file, size: text.len() as u64, shown, slice, path: None };
+    let size = text.len() as u64;
+    let reading = OpenFile { file, size, shown, slice, path: None, is_committed: false };
     Ok(Some(prepared(NAME, Vec::new(), words, digest, reading)))
 }
 

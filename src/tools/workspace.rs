@@ -27,6 +27,7 @@ use posse_base::secrets::is_secret;
 use posse_base::secrets::readable::ReadableSecrets;
 use posse_sandbox::GitReferences;
 
+use crate::committed_secrets::CommittedSecrets;
 use crate::workspace::links::{Linked, SecretLinks};
 
 pub use entry::{FileKind, FileStatus};
@@ -347,7 +348,20 @@ impl Located {
     /// Creates the operation of reading this path, for the policy.
     pub fn read(&self) -> Operation {
         let (path, relative, root) = self.names();
-        Operation::Read { path, relative, root }
+        Operation::Read { path, relative, root, is_committed: false }
+    }
+
+    /// As [`Located::read`], for `file`, which was opened at this path.
+    pub(crate) fn read_open(&self, file: impl AsFd, committed: &CommittedSecrets) -> Operation {
+        let (path, relative, root) = self.names();
+        let is_named = is_secret(&path) || is_secret(&relative);
+        let is_committed = is_named && committed.contain(&self.absolute, file.as_fd());
+        Operation::Read { path, relative, root, is_committed }
+    }
+
+    /// True if the path is that of a secret.
+    pub(crate) fn has_secret_name(&self) -> bool {
+        is_secret(&self.relative)
     }
 
     /// Creates the operation of writing this path, for the policy.
@@ -384,6 +398,7 @@ impl Located {
             path: self.absolute.parent()?.display().to_string(),
             relative: if relative.is_empty() { "." } else { relative }.to_owned(),
             root: self.root().display().to_string(),
+            is_committed: false,
         })
     }
 

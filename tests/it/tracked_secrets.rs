@@ -13,8 +13,8 @@ use posse_actors::ports::{Confinement, NetworkAccess};
 
 use serde_json::{Value, json};
 
-use crate::model_server::{ModelServer, runs, says};
-use crate::posse::Machine;
+use crate::model_server::{ModelServer, calls, runs, says};
+use crate::posse::{Machine, RunningPosse};
 
 /// Text that must never be printed.
 const SECRET: &str = "KEY=s3cret-of-the-user\n";
@@ -379,6 +379,57 @@ fn untracked_secrets_are_named_once() {
     });
     assert_eq!(warnings.count(), 1);
     machine.verify();
+}
+
+/// `read_file` and `grep` read a file with the name of a secret where commands see it as it is, and no
+/// other one.
+#[test]
+fn file_tools_read_what_commands_see() {
+    let read = |path: &str| calls(&[("read_file", json!({"path": path}))]);
+    let grep = || calls(&[("grep", json!({"pattern": "=", "glob": "**/.env*"}))]);
+    for (backend, is_full) in [("namespaces", true), ("landlock", false)] {
+        let server = ModelServer::start(vec![
+            grep(),
+            read(".env.development"),
+            read("a/.env.development"),
+            read(".env.test"),
+            read(".env"),
+            calls(&[("grep", json!({"pattern": "=", "path": ".env.development"}))]),
+            runs("echo Z=1 >> .env.development"),
+            read(".env.development"),
+            grep(),
+            says("done"),
+        ]);
+        let machine = Machine::with(&server);
+        for path in [".env.development", "a/.env.development", ".env.test"] {
+            machine.write(path, PUBLIC);
+        }
+        let ws = machine.path("work");
+        git(&ws, &["init", "-q"]);
+        git(&ws, &["add", "-A"]);
+        git(&ws, &["commit", "-qm", "first"]);
+        machine.write(".env.test", SECRET);
+        machine.write(".env", SECRET);
+        let mut command = machine.command(&["run", "--yes", "go"]);
+        command.env("POSSE_SANDBOX_BACKEND", backend);
+        RunningPosse::start(command).end();
+        let results = server.tool_results();
+        let has_text = |index: usize| results[index].contains(PUBLIC.trim_end());
+        let shown: Vec<usize> = (0..results.len()).filter(|&index| has_text(index)).collect();
+        assert_eq!(shown, if is_full { &[0, 1, 2, 5, 8][..] } else { &[] }, "{results:?}");
+        let is_denied = |index: usize| results[index].contains("holds secrets");
+        let denied: Vec<usize> = (0..results.len()).filter(|&index| is_denied(index)).collect();
+        let expected = if is_full { &[3, 4, 7][..] } else { &[1, 2, 3, 4, 5, 6, 7] };
+        assert_eq!(denied, expected, "{results:?}");
+        if is_full {
+            assert!(results[0].contains("[2 secret files not searched]"), "{results:?}");
+            let expected = "a/.env.development:1:";
+            assert!(results[8].starts_with(expected), "{results:?}");
+            assert!(results[8].contains("[3 secret files not searched]"), "{results:?}");
+        }
+        assert!(!results.iter().any(|result| result.contains(SECRET.trim_end())), "{results:?}");
+        machine.verify();
+    }
 }
 
 /// Sets `sandbox.readSecrets` of the user.

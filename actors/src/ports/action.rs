@@ -55,6 +55,10 @@ pub enum Operation {
         relative: String,
         /// Workspace root through which the path is accessed.
         root: String,
+        /// True if the file has the name of a secret, but is as in the commit that is checked out,
+        /// so that commands see it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_committed: bool,
     },
     /// Creates, changes or replaces a file. Beside an `Execute`, it means that the command may
     /// change this protected path.

@@ -217,6 +217,7 @@ mod tests {
             path: path.to_owned(),
             relative: path.to_owned(),
             root: "/w".to_owned(),
+            is_committed: false,
         };
         let prepared = |operations: Vec<Operation>| Prepared {
             action: Action {

@@ -58,7 +58,12 @@ fn write(relative: &str) -> Operation {
 }
 
 fn unseen() -> Operation {
-    Operation::Read { path: ROOT.into(), relative: ".".into(), root: ROOT.into() }
+    Operation::Read {
+        path: ROOT.into(),
+        relative: ".".into(),
+        root: ROOT.into(),
+        is_committed: false,
+    }
 }
 
 #[test]

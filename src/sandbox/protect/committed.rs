@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::{self, Write as _};
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::{self, Write};
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
@@ -535,6 +536,12 @@ impl Protection {
         let inner = self.lock();
         let found = examine(&inner.roots, path);
         found.is_some_and(|(stat, _)| inner.committed.is_as_committed(path, &stat))
+    }
+
+    /// As [`Protection::shows`], for the file that is open as `file` and was found at `path`.
+    pub(crate) fn shows_open_file(&self, path: &Path, file: BorrowedFd<'_>) -> bool {
+        let stat = Stat::of_open(file);
+        stat.is_ok_and(|stat| self.lock().committed.is_as_committed(path, &stat))
     }
 
     /// True if commands see the registry settings of the file at `path` without its credentials, as

@@ -99,6 +99,11 @@ impl Stat {
         }
     }
 
+    /// Returns the status of an open file.
+    pub(crate) fn of_open(file: impl AsFd) -> Result<Stat, Errno> {
+        fstat(file).map(|stat| Stat::of(&stat))
+    }
+
     /// Returns the status of `name` in `folder`. A link at the end of `name` is not followed. An
     /// empty name means the folder itself.
     pub(crate) fn at(folder: impl AsFd, name: &Path) -> Result<Stat, Errno> {

@@ -3,10 +3,10 @@
 //! Files are opened beneath the folder without following links, so a path that is replaced
 //! meanwhile cannot lead elsewhere. Secrets are not searched.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read, Take};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,6 +23,7 @@ use posse_base::path_globs::PathGlobs;
 use posse_base::secrets::is_secret;
 use posse_base::secrets::readable::ReadableSecrets;
 
+use crate::committed_secrets::CommittedSecrets;
 use crate::listing::{self, Stop};
 use crate::workspace::links::{Linked, SecretLinks};
 use crate::workspace::walk::FOLDER;
@@ -36,6 +37,9 @@ const SMALL: usize = 256;
 
 /// Maximum memory for one line in bytes. The search of a file ends at a longer line.
 const LINE_BYTES_MAX: usize = 16 << 20;
+
+/// Maximum number of skipped files in [`SearchResult::secret_names`].
+const SECRET_NAMES_MAX: usize = 64;
 
 /// Number of reads of one file, of at most 64 KiB each, after which the clock is read.
 const READS_PER_CLOCK: u32 = 8;
@@ -61,6 +65,8 @@ pub struct Query {
     pub denied: PathGlobs,
     /// Detector of secret files with other names; `None` disables this check.
     pub links: Option<Arc<SecretLinks>>,
+    /// Files with the name of a secret that are as in the commit, which are searched. `None`: none.
+    pub committed: Option<CommittedSecrets>,
 }
 
 impl Query {
@@ -68,6 +74,12 @@ impl Query {
     /// `below_root`: the path of the folder in its root.
     fn denies(&self, folder: &Path, below_root: &Path, path: &Path) -> bool {
         !self.denied.is_empty() && self.denied.covers(&folder.join(path), &below_root.join(path))
+    }
+
+    /// Returns true if the file at the absolute `path`, which has the name of a secret, is searched.
+    fn shows(&self, path: &Path) -> bool {
+        self.readable_secrets.contains(path)
+            || self.committed.as_ref().is_some_and(|committed| committed.list(path))
     }
 
     /// Returns true if the filter accepts the file at `path`, relative to the folder.
@@ -118,6 +130,8 @@ pub struct SearchResult {
     /// to them, because they or a folder above them were renamed, or because a limit kept their
     /// other names unknown.
     pub secrets: usize,
+    /// Up to 64 of the files that were skipped because of their names, relative to the folder.
+    pub secret_names: Vec<PathBuf>,
     /// Number of files that were left out because of deny rules.
     pub denied: usize,
 }
@@ -142,14 +156,25 @@ pub fn tree(
     files.retain(|path| !query.denies(folder, below_root, path));
     let denied = wanted - files.len();
     let before = files.len();
+    let (mut named, mut secret_names) = (BTreeSet::new(), Vec::new());
     files.retain(|path| {
-        !is_secret(&below_root.join(path).to_string_lossy())
-            || query.readable_secrets.contains(&folder.join(path))
+        if !is_secret(&below_root.join(path).to_string_lossy()) {
+            return true;
+        }
+        let is_shown = query.shows(&folder.join(path));
+        if is_shown {
+            named.insert(path.clone());
+        } else if secret_names.len() < SECRET_NAMES_MAX {
+            secret_names.push(path.clone());
+        }
+        is_shown
     });
     let secrets = before - files.len();
 
     let work = SearchWork {
         files: &files,
+        named: &named,
+        folder,
         directory,
         query,
         matches_max,
@@ -173,7 +198,7 @@ pub fn tree(
     let secrets = work.secrets.into_inner();
     let done = work.done.into_inner().unwrap_or_else(PoisonError::into_inner);
     let mut found = done.sum_up(matches_max);
-    (found.secrets, found.denied) = (secrets, denied);
+    (found.secrets, found.denied, found.secret_names) = (secrets, denied, secret_names);
     found.is_cut |= listing.is_cut || stop.is_due();
     found
 }
@@ -182,6 +207,8 @@ enum SearchInput {
     /// The file, limited to the size it had when opened, which saves the read that would find its
     /// end. A file of size 0 is not limited.
     File(Take<File>),
+    /// File with the name of a secret that is as in the commit, and a second descriptor of it.
+    Committed(Take<File>, File),
     /// Secret file with another name, which is not searched.
     Secret,
 }
@@ -189,38 +216,6 @@ enum SearchInput {
 /// Path and descriptor of the folder that contains the last opened file, and true if it belongs to
 /// a renamed secret folder. Files in path order often share it.
 type OpenFolder<'a> = Option<(&'a Path, OwnedFd, bool)>;
-
-/// Opens the file `path` beneath `directory` for the search, or finds that it is secret under
-/// another name. `None` if it cannot be opened, or is no regular file any more.
-fn open<'a>(
-    directory: &OwnedFd,
-    last: &mut OpenFolder<'a>,
-    path: &'a Path,
-    query: &Query,
-) -> Option<SearchInput> {
-    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    let folder = path.parent()?;
-    if last.as_ref().is_none_or(|(last, ..)| *last != folder) {
-        let opened = open_beneath(directory, folder, FOLDER).ok()?;
-        let links = query.links.as_ref().filter(|links| links.has_secret_folders());
-        let is_secret = links.is_some_and(|links| links.is_in_secret_folder(&opened));
-        *last = Some((folder, opened, is_secret));
-    }
-    let (_, parent, is_secret) = last.as_ref()?;
-    if *is_secret {
-        return Some(SearchInput::Secret);
-    }
-    let opened = open_beneath(parent, Path::new(path.file_name()?), flags).ok()?;
-    let status = FileStatus::of(&opened).ok()?;
-    let links = query.links.as_ref();
-    // A pipe or device may have replaced the file.
-    (status.kind == FileKind::File).then(|| match links {
-        Some(links) if links.judge(&status, &opened) != Linked::Open => SearchInput::Secret,
-        // The files of the kernel have no size.
-        _ if status.size == 0 => SearchInput::File(File::from(opened).take(u64::MAX)),
-        _ => SearchInput::File(File::from(opened).take(status.size)),
-    })
-}
 
 /// Searches one open file for at most `matches_max` matching lines. The glob of the query does not
 /// apply, and secrets are not detected.
@@ -243,6 +238,9 @@ pub fn file(
 /// State of a search that its threads share.
 struct SearchWork<'a> {
     files: &'a [PathBuf],
+    /// Those of the files that have the name of a secret.
+    named: &'a BTreeSet<PathBuf>,
+    folder: &'a Path,
     directory: &'a OwnedFd,
     query: &'a Query,
     matches_max: usize,
@@ -266,6 +264,47 @@ struct FinishedBatches {
 }
 
 impl SearchWork<'_> {
+    /// True if `file`, opened at `path`, has the name of a secret and is as in the commit.
+    fn is_committed(&self, path: &Path, file: BorrowedFd<'_>) -> bool {
+        let committed = self.query.committed.as_ref().filter(|_| self.named.contains(path));
+        committed.is_some_and(|committed| committed.contain(&self.folder.join(path), file))
+    }
+
+    /// Opens the file `path` beneath the folder for the search, or finds that it is secret under
+    /// another name. `None` if it cannot be opened, or is no regular file any more.
+    fn open<'a>(&self, last: &mut OpenFolder<'a>, path: &'a Path) -> Option<SearchInput> {
+        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        let folder = path.parent()?;
+        let links = self.query.links.as_ref();
+        if last.as_ref().is_none_or(|(last, ..)| *last != folder) {
+            let opened = open_beneath(self.directory, folder, FOLDER).ok()?;
+            let links = links.filter(|links| links.has_secret_folders());
+            let is_secret = links.is_some_and(|links| links.is_in_secret_folder(&opened));
+            *last = Some((folder, opened, is_secret));
+        }
+        let (_, parent, is_secret) = last.as_ref()?;
+        if *is_secret {
+            return Some(SearchInput::Secret);
+        }
+        let opened = open_beneath(parent, Path::new(path.file_name()?), flags).ok()?;
+        let status = FileStatus::of(&opened).ok()?;
+        // A pipe or device may have replaced the file.
+        if status.kind != FileKind::File {
+            return None;
+        }
+        // The files of the kernel have no size.
+        let length = if status.size == 0 { u64::MAX } else { status.size };
+        if self.is_committed(path, opened.as_fd()) {
+            let copy = File::from(opened.try_clone().ok()?);
+            return Some(SearchInput::Committed(File::from(opened).take(length), copy));
+        }
+        let is_secret = links.is_some_and(|links| links.judge(&status, &opened) != Linked::Open);
+        if is_secret {
+            return Some(SearchInput::Secret);
+        }
+        Some(SearchInput::File(File::from(opened).take(length)))
+    }
+
     fn search_batches(&self) {
         let mut searcher = searcher(self.query);
         let mut last = None;
@@ -279,8 +318,9 @@ impl SearchWork<'_> {
             let mut hits = Vec::new();
             let mut matches = 0;
             for path in batch {
-                let opened = match open(self.directory, &mut last, path, self.query) {
-                    Some(SearchInput::File(opened)) => opened,
+                let (opened, committed) = match self.open(&mut last, path) {
+                    Some(SearchInput::File(opened)) => (opened, None),
+                    Some(SearchInput::Committed(opened, copy)) => (opened, Some(copy)),
                     Some(SearchInput::Secret) => {
                         self.secrets.fetch_add(1, Ordering::Relaxed);
                         continue;
@@ -289,6 +329,11 @@ impl SearchWork<'_> {
                 };
                 let max = self.matches_max.saturating_sub(matches).saturating_add(1);
                 let lines = search(&mut searcher, opened, self.query, max, self.stop);
+                if committed.is_some_and(|file| !self.is_committed(path, file.as_fd())) {
+                    // The user may have written a secret into it meanwhile.
+                    self.secrets.fetch_add(1, Ordering::Relaxed);
+                    continue;
+                }
                 matches += lines.iter().filter(|line| line.is_match).count();
                 if !lines.is_empty() {
                     hits.push(Hits { path: path.clone(), lines });

@@ -203,6 +203,7 @@ fn stops_in_the_middle_of_a_file_when_cancelled() {
         readable_secrets: ReadableSecrets::default(),
         denied: PathGlobs::default(),
         links: None,
+        committed: None,
     };
     let (stop, guard) = Stop::after(listing::TIME_MAX);
     let endless = std::fs::File::open("/dev/zero").unwrap();

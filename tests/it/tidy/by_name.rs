@@ -92,7 +92,7 @@ const REASONS: &[(&str, usize, &str)] = &[
     ("src/sandbox/namespaces.rs", 24, "files of the kernel, and mounts in the own mount namespace"),
     ("src/sandbox/planning.rs", 1, FOLLOWED_UP),
     ("src/sandbox/probe.rs", 9, OWN),
-    ("src/sandbox/process_tree.rs", 4, SYSTEM),
+    ("src/sandbox/process_tree.rs", 5, SYSTEM),
     ("src/sandbox/protect.rs", 1, STATUS),
     ("src/sandbox/protect/committed.rs", 5, "status only, and copies in the session's folder"),
     ("src/sandbox/protect/exemptions.rs", 1, PROTECTS),
