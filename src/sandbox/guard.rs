@@ -21,6 +21,7 @@ use crate::protect::{
 };
 use crate::run::CommandPlace;
 use crate::temporary::SessionTemporary;
+use crate::trial::HiddenPlaces;
 use crate::{RunError, Sandbox, Surroundings};
 
 /// Time after a kill at which all processes of a command are assumed to be gone.
@@ -138,7 +139,9 @@ pub(crate) struct Guard {
     pub(crate) late: Option<LateFindings>,
     /// True for a command in a trial. It cannot change the workspace, so changes there are made by
     /// others and there is no check.
-    pub(crate) is_of_trial: bool,
+    is_of_trial: bool,
+    /// Places of the secrets that are hidden from a command in a trial.
+    places: Option<HiddenPlaces>,
 }
 
 impl Sandbox {
@@ -160,7 +163,7 @@ impl Sandbox {
         };
         let protection = self
             .protections
-            .of(&self.surroundings, &plan.writable, temporary.folder())
+            .of(&self.surroundings, &plan.writable, place.scratch)
             .map_err(|errno| failed(errno.desc().to_owned()))?;
         let surveyor = Arc::clone(&protection);
         let Exemptions { unprotected, unsurveyed } = besides;
@@ -206,9 +209,20 @@ impl Sandbox {
         plan.read_only.extend(read_only);
         plan.pinned.extend(pinned);
         cover_secrets(plan, &mut survey);
+        let is_of_trial = !plan.overlays.is_empty();
+        let identities = &survey.identities;
+        let places =
+            if is_of_trial { HiddenPlaces::of(identities, &plan.writable) } else { Ok(None) };
+        let places = match places {
+            Ok(places) => places,
+            Err(reason) => {
+                protection.take_back(survey);
+                return Err(RunError::NotPrepared { reason });
+            }
+        };
         let temporary = Arc::clone(temporary);
         let survey = Some(survey);
-        Ok(Some(Guard { protection, survey, temporary, late: None, is_of_trial: false }))
+        Ok(Some(Guard { protection, survey, temporary, late: None, is_of_trial, places }))
     }
 
     /// Limits the number of folders that one scan visits below one root to `folders`. A number
@@ -363,6 +377,12 @@ impl Guard {
         }
     }
 
+    /// Returns a secret, or a folder above one, that was moved or changed while the command ran in a
+    /// trial.
+    pub(crate) fn moved_secret(&self) -> Option<&Path> {
+        self.places.as_ref()?.changed()
+    }
+
     /// Checks protected files after the command, reacts to changes, and returns them. All processes
     /// of the command must be gone. Empty also if the check failed, which is logged.
     pub(crate) async fn check_effects(mut self) -> Vec<Finding> {
@@ -511,7 +531,7 @@ fn cover_secrets(plan: &mut Plan, survey: &mut Survey) {
         plan.replaced = std::mem::take(&mut survey.replaced);
         let is_replaced = |path: &PathBuf| plan.replaced.iter().any(|file| file.target == *path);
         plan.hidden.retain(|path| !is_replaced(path));
-        // The files of a trial have other numbers.
+        // The files of a trial have other numbers: see `HiddenPlaces`.
         if plan.overlays.is_empty() {
             let targets = plan.replaced.iter().map(|file| &file.target);
             let covered: BTreeSet<&PathBuf> = plan.hidden.iter().chain(targets).collect();

@@ -203,7 +203,7 @@ pub(crate) fn arrange(plan: &Plan, mounted: &mut Mounted) -> Result<(), String> 
 }
 
 /// Error about a secret that is not where the search before the command found it.
-const MOVED: &str = "moved or removed while the command was prepared, so it could not be covered; \
+pub(crate) const MOVED: &str = "moved or removed while the command was prepared, so it could not be covered; \
                      run the command again";
 
 fn is_below(path: &Path, roots: &[PathBuf]) -> bool {

@@ -49,7 +49,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::errno::Errno;
 use posse_base::secrets::files::{FileId, SecretFiles};
@@ -73,7 +73,6 @@ pub use references::GitReferences;
 use running_marks::RunningMarks;
 pub use running_marks::{marks_folder, running_since};
 pub(crate) use scan::ScanBounds;
-use sort::ProtectedItem;
 use state::FileStateReader;
 pub use tool_writes::{ToolWrites, Writing};
 use watched::Watched;
@@ -81,10 +80,6 @@ use watched::Watched;
 /// Duration in microseconds up to which a scan counts as fast: switching to another thread would
 /// take longer.
 const QUICK_MICROSECONDS: u64 = 500;
-
-/// Maximum duration of the scans that are repeated because one did not find a secret that an earlier one
-/// had found, while other commands run. Then the command runs: the secret may have been removed.
-const RESCANS: Duration = Duration::from_millis(50);
 
 /// Protects files and secrets below a set of roots. Commands with the same roots and the same
 /// read-only ones among them share one `Protection`.
@@ -139,6 +134,9 @@ struct GuardState {
     git: GitReferences,
     stores: stores::Keys,
     committed: CommittedViews,
+    /// Names of secrets with several hard links, with the identities of the files. While other
+    /// commands run, names that are not found any more stay.
+    linked_names: BTreeMap<PathBuf, Identity>,
     heads: RefCell<HeadCommits>,
     quarantine: Quarantine,
     /// Same set as [`Protection::temporary`].
@@ -353,7 +351,7 @@ impl Protection {
         inner.reader.drop_unused();
         let unchecked_since = inner.marks.as_mut().and_then(RunningMarks::unchecked_since);
         let others_since = inner.mark_running();
-        let (items, secrets, complete) = self.scan_beside_others(&mut inner, begin);
+        let (items, secrets, complete) = inner.scan(self.bounds);
         // Names that appeared while other commands run may be theirs and are not added to the
         // user's.
         let baseline = match inner.baseline.clone().filter(|_| inner.running > 0) {
@@ -413,24 +411,6 @@ impl Protection {
             baseline,
             protection,
         }
-    }
-
-    /// Scans, and scans again while other commands run and a known secret is missing: they may have
-    /// moved a folder while the scan read around it. `begin`: start of the survey.
-    fn scan_beside_others(
-        &self,
-        inner: &mut GuardState,
-        begin: Instant,
-    ) -> (Vec<(usize, ProtectedItem)>, Vec<ProtectedPath>, bool) {
-        let mut found = inner.scan(self.bounds);
-        while inner.running > 0
-            && found.2
-            && begin.elapsed() < RESCANS
-            && self.misses_secret(inner, &found.1)
-        {
-            found = inner.scan(self.bounds);
-        }
-        found
     }
 
     /// Returns the existing secrets, credential stores and folders of posse below the roots, which

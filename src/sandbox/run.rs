@@ -65,6 +65,10 @@ const REPORT_BYTES_MAX: usize = 4 << 10;
 /// Maximum number of bytes of a helper's output in an error message.
 const SAID_BYTES_MAX: usize = 400;
 
+/// Error about a secret that was moved during a trial.
+const SEEN: &str = "moved, removed or changed while the command ran, so it may have seen a hidden file, and \
+                    its result is not shown; run the command again";
+
 const HIDDEN_DIRECTORY: &str = "the working directory is hidden from commands, because it can contain secrets; choose another one";
 
 /// Folders of a command that is about to start.
@@ -130,6 +134,14 @@ impl Sandbox {
         self.run_with(spawn, options, watch).await
     }
 
+    /// Returns `temporary` if helpers enter its namespaces. A command that is not confined sees the
+    /// folder of the host.
+    fn space_of(&self, temporary: &Arc<SessionTemporary>) -> Option<Arc<SessionTemporary>> {
+        (self.backend() == Backend::Namespaces)
+            .then(|| temporary.space(&self.helper).map(|_| Arc::clone(temporary)))
+            .flatten()
+    }
+
     /// Runs `spawn` as [`run_judged`](Sandbox::run_judged) does, in a trial if `options` has one.
     pub(crate) async fn run_with(
         &self,
@@ -141,12 +153,13 @@ impl Sandbox {
         let is_trial = trial.is_some();
         // Dropped last, when it is no longer used.
         let projects = self.surroundings.projects.as_ref();
-        let temporary = self.temporary.of(&spawn.scratch, projects).map_err(start_error)?;
+        let of_session = self.temporary.of(&spawn.scratch, projects).map_err(start_error)?;
+        // Other commands must not find there what a trial has seen.
+        let of_trial = trial.as_ref().map(|trial| trial.temporary(&of_session)).transpose();
+        let of_trial = of_trial.map_err(start_error)?;
+        let temporary = of_trial.as_ref().unwrap_or(&of_session);
         let directory = opened(&spawn.directory)?;
-        // A command that is not confined sees the folder of the host.
-        let space = (self.backend() == Backend::Namespaces)
-            .then(|| temporary.space(&self.helper).map(|_| Arc::clone(&temporary)))
-            .flatten();
+        let space = self.space_of(temporary);
         let mut plan = self.plan(&spawn.confinement, directory.as_fd(), temporary.folder())?;
         if let Some(trial) = &mut trial {
             trial.cover(&mut plan)?;
@@ -156,7 +169,7 @@ impl Sandbox {
             (plan.tier != SandboxTier::None && space.is_none()).then(|| temporary.enter());
         let scratch = spawn.scratch.clone();
         let place = CommandPlace {
-            temporary: &temporary,
+            temporary,
             space: space.as_ref(),
             directory: &directory,
             scratch: &scratch,
@@ -170,7 +183,6 @@ impl Sandbox {
         }
         if let Some(guard) = &mut guard {
             guard.late.clone_from(&late);
-            guard.is_of_trial = is_trial;
         }
         if let Some(trial) = trial {
             trial.mark_begin().await.map_err(start_error)?;
@@ -180,12 +192,16 @@ impl Sandbox {
         // With mounts, most of the slow preparation needs the mounts of this command.
         let expected = matches!(shape, HelperShape::Reduced { .. }).then(|| plan.clone());
         let space = space.as_ref();
-        let mut running = self.start(spawn, &temporary, space, &directory, plan, listeners)?;
+        let mut running = self.start(spawn, temporary, space, &directory, plan, listeners)?;
         running.measured = measured;
         drop(directory);
-        let meanwhile = || self.keep(shape, space, expected.clone());
+        let next = if is_trial { self.space_of(&of_session) } else { space.cloned() };
+        let meanwhile = || self.keep(shape, next.as_ref(), expected.clone());
         running.drive(&mut watch, &meanwhile).await.map_err(start_error)?;
         let mut ended = running.end(&mut watch).await;
+        if let Some(path) = guard.as_ref().and_then(Guard::moved_secret) {
+            ended = Err(RunError::NotPrepared { reason: format!("{}: {SEEN}", path.display()) });
+        }
         let findings = match guard {
             Some(guard) => guard.check_effects().await,
             None => Vec::new(),
@@ -214,15 +230,14 @@ impl Sandbox {
         let projects = self.surroundings.projects.as_ref();
         let temporary = self.temporary.of(scratch, projects).map_err(start_error)?;
         let directory = opened(&Directory::Path(directory))?;
-        let space = (self.backend() == Backend::Namespaces)
-            .then(|| temporary.space(&self.helper).map(|_| &temporary))
-            .flatten();
+        let space = self.space_of(&temporary);
         let confinement = Confinement {
             profile: "read-only".to_owned(),
             writable_roots: Vec::new(),
             network: NetworkAccess::Denied,
         };
         let mut plan = self.plan(&confinement, directory.as_fd(), temporary.folder())?;
+        let space = space.as_ref();
         let place = CommandPlace { temporary: &temporary, space, directory: &directory, scratch };
         let guard = self.guard(&mut plan, place, Exemptions::default()).await?;
         guard.into_iter().for_each(Guard::take_back);

@@ -7,6 +7,7 @@
 
 mod changes;
 mod control_files;
+mod hidden_places;
 mod keep;
 mod obstacles;
 
@@ -27,10 +28,12 @@ use crate::guard::{Exemptions, LateFindings};
 use crate::plan::{Backend, Overlay, Plan};
 use crate::protect::place::{Identity, Root};
 use crate::run::RunOptions;
+use crate::temporary::SessionTemporary;
 use crate::{Directory, ProcessOutcome, RunError, Sandbox, Spawn, Update};
 use posse_base::remove_tree::remove_tree;
 
 pub use changes::{ChangeKind, FileKind, FileState, TrialChange, TrialChanges, TrialContent};
+pub(crate) use hidden_places::HiddenPlaces;
 pub use keep::{KeptTrial, RefusalReason, RefusedChange};
 pub use obstacles::obstacle;
 
@@ -65,6 +68,8 @@ pub(crate) struct Trial {
     /// Time of the file system before the command: seconds and nanoseconds.
     begun: (i64, i64),
     confinement: Confinement,
+    /// Temporary folder of the command.
+    temporary: PathBuf,
     /// Temporary folder of the session.
     scratch: PathBuf,
 }
@@ -131,9 +136,11 @@ impl Trial {
     fn begin(folder: &Path, spawn: &Spawn) -> io::Result<Trial> {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         // Mounts do not follow links.
-        let folder = fs::canonicalize(folder)?.join(LAYERS);
+        let place = fs::canonicalize(folder)?;
+        let folder = place.join(LAYERS);
         DirBuilder::new().mode(0o700).create(&folder)?;
         let mut trial = Trial {
+            temporary: place.join("tmp"),
             _lock: lock(&folder),
             folder,
             layers: Vec::new(),
@@ -143,6 +150,16 @@ impl Trial {
         };
         trial.begun = changed(&File::create_new(trial.folder.join(MARKER))?)?;
         Ok(trial)
+    }
+
+    /// Temporary folder of the command, which no other command sees. It is `of_session`, that of the
+    /// session, if that is its place.
+    pub(crate) fn temporary(
+        &self,
+        of_session: &Arc<SessionTemporary>,
+    ) -> io::Result<Arc<SessionTemporary>> {
+        let is_same = of_session.folder() == self.temporary;
+        if is_same { Ok(Arc::clone(of_session)) } else { SessionTemporary::of(&self.temporary) }
     }
 
     /// Notes the time at which the command begins. Waits a few milliseconds if files that were
@@ -196,8 +213,8 @@ impl Trial {
         }
         // The command sees the permissions of the upper layer on its root.
         fs::set_permissions(&upper, Permissions::from_mode(found.mode() & 0o777))?;
-        // The temporary folder of the session is thrown away in any case.
-        if *root != self.scratch {
+        // The temporary folder of the command is thrown away in any case.
+        if *root != self.temporary {
             let identity = Identity { device: found.dev(), inode: found.ino() };
             let (root, upper) = (root.to_owned(), upper.clone());
             self.layers.push(TrialLayer { root, identity, upper });
@@ -243,7 +260,7 @@ pub fn remove_abandoned_trial(place: &Path) {
         tracing::debug!(%error, "an old trial stays");
     }
     // Files in a quarantine stay.
-    fs::remove_dir(place.join("tmp")).ok();
+    remove_tree(&place.join("tmp")).ok();
     fs::remove_dir(place).ok();
 }
 

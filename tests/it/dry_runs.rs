@@ -60,6 +60,22 @@ fn model_reads_the_changes_and_nothing_is_changed_or_asked() {
     }
 }
 
+/// No other command can find there what a dry run has written.
+#[test]
+fn temporary_files_of_a_dry_run_are_dropped() {
+    let write = "echo x > /tmp/kept; echo y > $TMPDIR/kept; ls /tmp $TMPDIR | wc -l";
+    let steps =
+        vec![runs("echo z > /tmp/earlier"), tries(write), tries("ls -A /tmp"), runs("ls -A /tmp")];
+    let (machine, server) = machine_for([steps, vec![says("done")]].concat());
+    let (ended, _) = machine.stream(&["--yes", "--permission-mode", "auto", "try it"]);
+    ended.assert_code(0);
+    let results = server.tool_results();
+    assert!(results[1].contains("(exit 0, "), "{results:?}");
+    assert!(!results[2].contains("kept") && !results[2].contains("earlier"), "{results:?}");
+    assert!(results[3].contains("earlier") && !results[3].contains("kept"), "{results:?}");
+    assert_nothing_is_left(&machine);
+}
+
 #[test]
 fn dry_run_allows_nothing_that_the_mode_plan_denies() {
     for (mode, command, reason) in [

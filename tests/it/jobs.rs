@@ -545,31 +545,63 @@ fn an_unattended_run_keeps_its_job_without_its_terminal_and_ends_it() {
     machine.verify();
 }
 
-#[test]
-fn secret_that_a_job_moves_is_never_shown() {
-    let moves = "import os, time\nend = time.time() + 20\nwhile time.time() < end:\n  \
-                 os.rename('a', 'b'); os.mkdir('a'); open('a/.env', 'w').close()\n  \
-                 os.remove('a/.env'); os.rmdir('a'); os.rename('b', 'a')\n";
+/// Jobs that move the folder with a secret all the time: away and back, and in exchange for another
+/// folder with a secret.
+const MOVES: [&str; 3] = [
+    "os.rename('a', 'b'); os.mkdir('a'); open('a/.env', 'w').close()\n  os.remove('a/.env')\n  \
+     os.rmdir('a'); os.rename('b', 'a')",
+    "os.rename('a', 'b'); os.rename('b', 'a')",
+    "ctypes.CDLL(None).renameat2(-100, b'a', -100, b'd', 2)",
+];
+
+/// Runs 12 commands that print all files that they find again and again, beside a job that runs
+/// `moves` in a loop.
+fn reads_beside(moves: &str, dry_run: bool) -> Vec<String> {
+    let moves = format!(
+        "import ctypes, os, time\nend = time.time() + 20\nwhile time.time() < end:\n  {moves}\n"
+    );
     let mut answers = vec![starts("python3 moves.py")];
-    // It prints all files that it finds, again and again.
-    let reads = "import os\nfor _ in range(20):\n  for folder in ('a', 'b'):\n    try:\n      \
+    let reads = "import os\nfor _ in range(20):\n  for folder in ('a', 'b', 'd'):\n    try:\n      \
                  print(open(folder + '/.env').read())\n    except OSError:\n      pass\n\
                  print('read')\n";
-    let run = || calls(&[("bash", json!({"command": "python3 reads.py"}))]);
-    answers.extend((0..12).map(|_| run()));
+    // Each is another command: the same failing one is not repeated for ever.
+    let run = |number: usize| {
+        let command = format!("python3 reads.py {number}");
+        calls(&[("bash", json!({"command": command, "dryRun": dry_run}))])
+    };
+    answers.extend((0..12).map(run));
     answers.push(says("done"));
     let server = ModelServer::start(answers);
     let machine = Machine::with(&server);
     machine.write("moves.py", moves);
     machine.write("reads.py", reads);
-    machine.write("a/.env", "KEY=hidden-from-commands\n");
-    let ended = machine.posse(&["run", "--yes", "go"]);
+    for folder in ["a", "d"] {
+        machine.write(&format!("{folder}/.env"), "KEY=hidden-from-commands\n");
+    }
+    let ended = machine.posse(&["run", "--permission-mode", "auto", "--yes", "go"]);
     ended.assert_code(0);
-    let results = server.tool_results();
-    let shown = results.iter().find(|text| text.to_lowercase().contains("hidden-from-commands"));
-    assert_eq!(shown, None);
-    // Commands ran, or were refused for this reason.
+    server.tool_results()
+}
+
+#[test]
+fn secret_that_a_job_moves_is_never_shown() {
+    for (moves, dry_run) in
+        MOVES.map(|moves| (moves, false)).into_iter().chain([(MOVES[1], true), (MOVES[2], true)])
+    {
+        let results = reads_beside(moves, dry_run);
+        let is_shown = |text: &&String| text.to_lowercase().contains("hidden-from-commands");
+        assert_eq!(results.iter().find(is_shown), None, "{moves} {dry_run}");
+        // Commands ran, or were refused for this reason.
+        let ran = results.iter().filter(|text| text.contains("read\n")).count();
+        let refused = results.iter().filter(|text| text.contains("SH006")).count();
+        assert_eq!((results.len(), ran + refused), (13, 12), "{moves} {dry_run} {results:?}");
+    }
+}
+
+#[test]
+fn dry_run_is_shown_beside_a_job_that_moves_nothing() {
+    let results = reads_beside("open('d/new', 'a').close(); time.sleep(0.01)", true);
     let ran = results.iter().filter(|text| text.contains("read\n")).count();
-    let refused = results.iter().filter(|text| text.contains("SH006")).count();
-    assert_eq!((results.len(), ran + refused), (13, 12), "{results:?}");
+    assert_eq!(ran, 12, "{results:?}");
+    assert!(!results.iter().any(|text| text.contains("hidden-from-commands")), "{results:?}");
 }

@@ -5,7 +5,8 @@
 //! is reused when its file is removed; the creation time tells the files apart.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fs::Metadata;
+use std::fs::{self, File, Metadata};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -17,6 +18,12 @@ const FILES_MAX: usize = 100_000;
 
 /// Maximum number of registered targets of links. Further targets are not registered.
 const TARGETS_MAX: usize = 1000;
+
+/// Maximum number of secrets that are held open, so that they are found wherever they are moved.
+const HELD_MAX: usize = 256;
+
+/// Number of attempts to find the path of a held secret that is being moved.
+const LOOKS_MAX: usize = 8;
 
 /// Device and inode number of a file or folder.
 pub type FileId = (u64, u64);
@@ -37,6 +44,20 @@ struct Registry {
     shown: HashMap<FileId, Option<SystemTime>>,
     /// Files outside the workspace to which links named like secrets lead or have led.
     targets: BTreeSet<PathBuf>,
+    /// Counts the secrets that are held open: each has a copy.
+    held: Arc<()>,
+}
+
+/// Place of a registered secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SecretPlace {
+    /// Its path at the moment, or one that it just had if it is being moved.
+    At(PathBuf),
+    /// It has been removed.
+    Removed,
+    /// It is not held open, or has been removed under the name by which it was found and has other
+    /// names.
+    Unknown,
 }
 
 #[derive(Debug)]
@@ -51,6 +72,8 @@ struct SecretFile {
     scanner: u64,
     /// True if the scanner does not find the file any more.
     is_lost: bool,
+    /// Descriptor without access, and the copy of [`Registry::held`] that counts it.
+    held: Option<(Arc<File>, Arc<()>)>,
 }
 
 impl SecretFile {
@@ -68,30 +91,38 @@ impl SecretFiles {
         REGISTRY.clone()
     }
 
-    /// Registers the secret `id`, which `scanner` found, with the time of its last change.
-    /// `metadata` is called only if the file is new or has changed; if it returns `None` or those
-    /// of another file, nothing is registered.
+    /// Registers the secret `id`, which `scanner` found, with the time of its last change. `open` is
+    /// called only if the file is new or has changed, and opens it without access (`O_PATH`); if it
+    /// returns `None` or another file, nothing is registered.
     pub fn register(
         &self,
         id: FileId,
         changed: ChangeTime,
         scanner: u64,
-        metadata: impl FnOnce() -> Option<Metadata>,
+        open: impl FnOnce() -> Option<File>,
     ) {
         let mut registry = self.write();
         if let Some(known) = registry.files.get_mut(&id)
             && known.changed == changed
+            && !known.is_lost
         {
-            (known.scanner, known.is_lost) = (scanner, false);
+            known.scanner = scanner;
             return;
         }
-        let Some(metadata) = metadata().filter(|found| id_of(found) == id) else { return };
+        let Some(file) = open() else { return };
+        let Some(metadata) = file.metadata().ok().filter(|found| id_of(found) == id) else {
+            return;
+        };
         let birth = metadata.created().ok();
         let same = registry.files.get(&id).filter(|known| !known.is_other(birth));
         let added = same.map_or(registry.last + 1, |known| known.added);
         registry.last = registry.last.max(added);
         let is_folder = metadata.is_dir();
-        let file = SecretFile { is_folder, birth, changed, added, scanner, is_lost: false };
+        // The descriptor that is replaced does not count.
+        registry.files.remove(&id);
+        let may_hold = cfg!(target_os = "linux") && Arc::strong_count(&registry.held) <= HELD_MAX;
+        let held = may_hold.then(|| (Arc::new(file), Arc::clone(&registry.held)));
+        let file = SecretFile { is_folder, birth, changed, added, scanner, is_lost: false, held };
         registry.files.insert(id, file);
         if registry.files.len().is_multiple_of(FILES_MAX) {
             registry.files.retain(|_, file| !file.is_lost);
@@ -191,13 +222,38 @@ impl SecretFiles {
         missing.map(|(id, _)| *id).collect()
     }
 
+    /// Finds the secret `id`, wherever it was moved.
+    pub fn place(&self, id: &FileId) -> SecretPlace {
+        let held = self.read().files.get(id).and_then(|file| file.held.clone());
+        let Some((file, _)) = held else { return SecretPlace::Unknown };
+        let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let mut last = SecretPlace::Unknown;
+        for _ in 0..LOOKS_MAX {
+            let Ok(found) = file.metadata() else { return SecretPlace::Unknown };
+            if found.nlink() == 0 {
+                return SecretPlace::Removed;
+            }
+            let Ok(path) = fs::read_link(&link) else { return SecretPlace::Unknown };
+            let is_there = fs::symlink_metadata(&path).is_ok_and(|found| id_of(&found) == *id);
+            let is_deleted = path.as_os_str().as_encoded_bytes().ends_with(b" (deleted)");
+            if is_there {
+                return SecretPlace::At(path);
+            }
+            last = if is_deleted { SecretPlace::Unknown } else { SecretPlace::At(path) };
+        }
+        last
+    }
+
     /// Ends the search for `lost`, which a complete scan did not find. Files are forgotten only if
     /// a reuse of their inode number could not be noticed.
     pub fn set_lost(&self, lost: &[FileId]) {
         let mut registry = self.write();
         for id in lost {
             match registry.files.get_mut(id) {
-                Some(file) if file.birth.is_some() => file.is_lost = true,
+                Some(file) if file.birth.is_some() => {
+                    file.is_lost = true;
+                    file.held = None;
+                }
                 _ => drop(registry.files.remove(id)),
             }
         }
@@ -221,7 +277,11 @@ mod tests {
     use super::*;
 
     fn metadata() -> Metadata {
-        std::fs::metadata(std::env::current_exe().unwrap()).unwrap()
+        opened().metadata().unwrap()
+    }
+
+    fn opened() -> File {
+        File::open(std::env::current_exe().unwrap()).unwrap()
     }
 
     #[test]
@@ -230,11 +290,11 @@ mod tests {
         let id = id_of(&metadata());
         registry.register(id, (1, 1), 7, || None);
         assert!(!registry.contains(&metadata()));
-        registry.register(id, (1, 1), 7, || Some(metadata()));
+        registry.register(id, (1, 1), 7, || Some(opened()));
         registry.register(id, (1, 1), 7, || panic!("it has not changed"));
         assert!(registry.contains(&metadata()) && !registry.has_folders());
         assert_eq!(registry.added_after(0), (vec![id], 1));
-        registry.register(id, (2, 1), 7, || Some(metadata()));
+        registry.register(id, (2, 1), 7, || Some(opened()));
         assert_eq!(registry.added_after(1), (Vec::new(), 1), "it is the same file");
         registry.write().files.get_mut(&id).unwrap().birth = Some(SystemTime::UNIX_EPOCH);
         let stores_birth = metadata().created().is_ok();
@@ -250,7 +310,7 @@ mod tests {
                 registry.show(&metadata());
                 assert!(!registry.contains(&metadata()));
             }
-            registry.register(id_of(&metadata()), (1, 1), 7, || Some(metadata()));
+            registry.register(id_of(&metadata()), (1, 1), 7, || Some(opened()));
             registry.show(&metadata());
             assert!(registry.contains(&metadata()));
             assert_eq!(registry.is_withheld(&metadata()), !is_shown_first);
@@ -262,7 +322,7 @@ mod tests {
         let registry = SecretFiles::default();
         let id = id_of(&metadata());
         for birth in [Some(SystemTime::UNIX_EPOCH), None] {
-            registry.register(id, (1, 1), 7, || Some(metadata()));
+            registry.register(id, (1, 1), 7, || Some(opened()));
             registry.write().files.get_mut(&id).unwrap().birth = birth;
             assert_eq!(registry.missing(7, |found| *found == id), []);
             assert_eq!(registry.missing(8, |_| false), []);
@@ -271,5 +331,36 @@ mod tests {
             assert_eq!(registry.missing(7, |_| false), []);
             assert_eq!(registry.may_contain(id), birth.is_some());
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn registered_file_is_found_wherever_it_is_moved() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().canonicalize().unwrap().join(name);
+        let registry = SecretFiles::default();
+        let mut ids = Vec::new();
+        for name in ["a", "b"] {
+            fs::create_dir(at(name)).unwrap();
+            fs::write(at(name).join(".env"), "x").unwrap();
+            for path in [at(name), at(name).join(".env")] {
+                let file = File::open(path).unwrap();
+                let id = id_of(&file.metadata().unwrap());
+                registry.register(id, (1, 1), 7, || Some(file));
+                ids.push(id);
+            }
+        }
+        fs::rename(at("a"), at("c")).unwrap();
+        let places = |ids: &[FileId]| ids.iter().map(|id| registry.place(id)).collect::<Vec<_>>();
+        let moved = [SecretPlace::At(at("c")), SecretPlace::At(at("c/.env"))];
+        assert_eq!(places(&ids[..2]), moved);
+        fs::hard_link(at("b/.env"), at("other")).unwrap();
+        fs::remove_dir_all(at("b")).unwrap();
+        fs::remove_dir_all(at("c")).unwrap();
+        let removed = SecretPlace::Removed;
+        assert_eq!(places(&ids), [removed.clone(), removed.clone(), removed, SecretPlace::Unknown]);
+        registry.set_lost(&ids);
+        assert_eq!(registry.place(&ids[3]), SecretPlace::Unknown);
+        assert_eq!(Arc::strong_count(&registry.read().held), 1, "all descriptors are closed");
     }
 }

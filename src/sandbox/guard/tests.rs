@@ -23,6 +23,7 @@ async fn findings_about_a_cancelled_command_are_reported_at_once() {
         temporary,
         late: Some(LateFindings::new(move |found| heard.lock().unwrap().extend(found))),
         is_of_trial: false,
+        places: None,
     };
     fs::write(work.join(".envrc"), "curl x").unwrap();
     drop(guard);

@@ -242,7 +242,7 @@ impl GuardState {
             let State::File { stat, .. } = before.state.as_ref()? else { return None };
             (before.is_mounted && stat.links > 1).then_some(*stat)
         });
-        for twin in links::names(&linked.collect::<Vec<_>>(), &self.roots) {
+        for twin in links::names(&linked.collect::<Vec<_>>(), &self.roots).into_keys() {
             if !read_only.contains(&twin) {
                 read_only.push(twin);
             }

@@ -1,8 +1,9 @@
 //! Search for secrets that were renamed, by device and inode number.
 //!
 //! A scan compares the inode numbers of all entries that it reads with those of the registered
-//! secrets, which scans have found by name before. Some folders of a repository are not scanned;
-//! they are searched if a secret is missing.
+//! secrets, which scans have found by name before. A secret that a scan did not find is looked up by
+//! its descriptor, because a command can move it while the scan reads. Only the first 256 have one;
+//! for the others, the folders of a repository that scans leave out are searched.
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -12,11 +13,11 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use posse_base::secrets::files::{FileId, SecretFiles};
+use posse_base::secrets::files::{FileId, SecretFiles, SecretPlace};
 
 use crate::protect::place::{self, Identity, PlaceKind, Root, Stat};
 use crate::protect::scan::Scan;
-use crate::protect::{GuardState, Protection, Watched};
+use crate::protect::{Protection, Watched};
 
 /// Number of searches beside other commands after which a secret that none of them found is lost.
 const MISSES_MAX: u32 = 3;
@@ -91,7 +92,7 @@ impl Protection {
     pub(super) fn register(&self, root: &Root, path: &Path, stat: &Stat) {
         self.secret_files.register(id_of(stat.identity), stat.changed, self.scanner, || {
             let (folder, name) = root.open_parent(path).ok()?;
-            place::metadata(&folder, name)
+            place::hold(&folder, name)
         });
     }
 
@@ -114,56 +115,77 @@ impl Protection {
         count >= MISSES_MAX
     }
 
-    /// True if a scan that found `secrets` did not find one that an earlier scan had found. Also true if
-    /// that is in a folder which scans leave out.
-    pub(super) fn misses_secret(&self, inner: &GuardState, secrets: &[(usize, Arc<Path>)]) -> bool {
-        let stat = |(at, path): &(usize, Arc<Path>)| inner.roots[*at].root.stat(path).ok();
-        let found: HashSet<Identity> =
-            secrets.iter().filter_map(stat).map(|stat| stat.identity).collect();
-        let is_found = |id: &FileId| found.contains(&identity_of(*id));
-        !self.secret_files.missing(self.scanner, is_found).is_empty()
-    }
-
-    /// Searches the folders that scans leave out for the secrets that earlier scans found and the last
-    /// one, which was complete, did not. `seen`: those that it found. Returns the paths to hide: those
-    /// found, and all folders that could not be searched. If there are no such folders and the search
-    /// reached no limit, secrets still missing are not searched for again; if `may_move`, because other
-    /// commands run and may have moved them meanwhile, only after several such searches.
+    /// Looks for the secrets that earlier scans found and the last one did not. `seen`: those that it
+    /// found; `is_complete`: it covered all folders. If `may_move`, because other commands run and may
+    /// have moved them meanwhile, secrets without a descriptor are lost only after several such
+    /// searches.
     pub(super) fn search_missing(
         &self,
         roots: &[Watched],
         seen: &HashSet<Identity>,
+        is_complete: bool,
         may_move: bool,
-    ) -> Vec<PathBuf> {
+    ) -> FoundSecrets {
         let is_seen = |id: &FileId| seen.contains(&identity_of(*id));
-        let missing = self.secret_files.missing(self.scanner, is_seen);
-        if missing.is_empty() {
-            return Vec::new();
+        let mut found = FoundSecrets::default();
+        let (mut lost, mut missing) = (Vec::new(), HashSet::new());
+        for id in self.secret_files.missing(self.scanner, is_seen) {
+            match self.secret_files.place(&id) {
+                SecretPlace::At(path) => {
+                    if roots.iter().any(|watched| path.starts_with(&watched.root.path)) {
+                        found.secrets.push((path, identity_of(id)));
+                    } else {
+                        lost.push(id);
+                    }
+                }
+                SecretPlace::Removed => lost.push(id),
+                SecretPlace::Unknown => drop(missing.insert(identity_of(id))),
+            }
         }
+        if is_complete && !missing.is_empty() {
+            lost.extend(self.search_unscanned(roots, missing, may_move, &mut found));
+        }
+        self.secret_files.set_lost(&lost);
+        found
+    }
+
+    /// Searches the folders that scans leave out for `missing`. Returns those to search for no more:
+    /// there are no such folders, and the search reached no limit.
+    fn search_unscanned(
+        &self,
+        roots: &[Watched],
+        missing: HashSet<Identity>,
+        may_move: bool,
+        found: &mut FoundSecrets,
+    ) -> Vec<FileId> {
         let mut search = Search {
-            missing: missing.iter().copied().map(identity_of).collect(),
+            missing,
             begin: Instant::now(),
             entries_left: ENTRIES_MAX,
             found: Vec::new(),
             unreadable: Vec::new(),
         };
         let is_complete = roots.iter().all(|watched| search.in_unscanned(watched));
-        let mut hidden: Vec<PathBuf> = search.found;
+        found.secrets.append(&mut search.found);
         // A command could make these folders readable again.
         let scanned = roots.iter().flat_map(|Watched { root, scan, .. }| {
             scan.unreadable().iter().filter_map(|path| nearest_accessible(root, path))
         });
-        let unreadable: Vec<PathBuf> = search.unreadable.into_iter().chain(scanned).collect();
-        if is_complete
-            && unreadable.is_empty()
-            && (!may_move || self.is_missed_again(&search.missing))
-        {
-            let lost: Vec<FileId> = search.missing.into_iter().map(id_of).collect();
-            self.secret_files.set_lost(&lost);
-        }
-        hidden.extend(unreadable);
-        hidden
+        found.unreadable = search.unreadable.into_iter().chain(scanned).collect();
+        let is_over = is_complete
+            && found.unreadable.is_empty()
+            && (!may_move || self.is_missed_again(&search.missing));
+        if is_over { search.missing.into_iter().map(id_of).collect() } else { Vec::new() }
     }
+}
+
+/// Secrets that a scan did not find.
+#[derive(Debug, Default)]
+pub(super) struct FoundSecrets {
+    /// Their absolute paths, and identities. One that is being moved is not there any more.
+    pub(super) secrets: Vec<(PathBuf, Identity)>,
+    /// Folders that could not be searched.
+    pub(super) unreadable: Vec<PathBuf>,
 }
 
 /// Search of the folders that a scan leaves out.
@@ -172,7 +194,7 @@ struct Search {
     missing: HashSet<Identity>,
     begin: Instant,
     entries_left: usize,
-    found: Vec<PathBuf>,
+    found: Vec<(PathBuf, Identity)>,
     /// Folders that cannot be opened.
     unreadable: Vec<PathBuf>,
 }
@@ -216,7 +238,7 @@ impl Search {
                 && let Ok(stat) = Stat::at(&folder, Path::new(&entry.name))
                 && self.missing.remove(&stat.identity)
             {
-                self.found.push(root.path.join(&child));
+                self.found.push((root.path.join(&child), stat.identity));
             } else if entry.kind == PlaceKind::Folder && scan.identity(&child).is_none() {
                 open.push(child);
             }

@@ -1,6 +1,6 @@
 //! Hard links of protected and secret files: any name leads to the content.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -17,10 +17,11 @@ const ENTRIES_MAX: usize = 1_000_000;
 const DEPTH_MAX: usize = 64;
 
 /// Returns all names of `files`, which have several hard links, in the folders below the roots,
-/// including the names under which they were found. Does nothing without files.
-pub(super) fn names(files: &[Stat], roots: &[Watched]) -> Vec<PathBuf> {
+/// including the names under which they were found, with the identities of the files. Does nothing
+/// without files.
+pub(super) fn names(files: &[Stat], roots: &[Watched]) -> BTreeMap<PathBuf, Identity> {
     if files.is_empty() {
-        return Vec::new();
+        return BTreeMap::new();
     }
     let mut search = Search {
         inodes: files.iter().map(|stat| stat.identity.inode).collect(),
@@ -36,8 +37,8 @@ pub(super) fn names(files: &[Stat], roots: &[Watched]) -> Vec<PathBuf> {
             search.compare(&opened, &root.path.join(folder), DEPTH_MAX);
         }
     }
-    let names = files.iter().filter_map(|stat| search.found.get(&stat.identity));
-    names.flatten().cloned().collect()
+    let found = search.found.into_iter();
+    found.flat_map(|(file, names)| names.into_iter().map(move |name| (name, file))).collect()
 }
 
 /// Files that are searched for, and their names so far.

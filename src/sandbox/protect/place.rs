@@ -208,11 +208,17 @@ pub(crate) fn creation_time(folder: &OwnedFd) -> Option<SystemTime> {
 /// Returns the metadata of `name` in `folder`, with the creation time. A link is not followed.
 /// `None` if `name` cannot be opened.
 pub(crate) fn metadata(folder: &OwnedFd, name: &Path) -> Option<Metadata> {
+    hold(folder, name)?.metadata().ok()
+}
+
+/// Opens `name` in `folder` without access to its content, where the system can. A link is not
+/// followed.
+pub(crate) fn hold(folder: &OwnedFd, name: &Path) -> Option<File> {
     #[cfg(target_os = "linux")]
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     #[cfg(not(target_os = "linux"))]
     let flags = FILE;
-    File::from(openat(folder, name, flags, Mode::empty()).ok()?).metadata().ok()
+    Some(File::from(openat(folder, name, flags, Mode::empty()).ok()?))
 }
 
 /// Entry of a folder.

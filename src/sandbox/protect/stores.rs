@@ -18,6 +18,9 @@ use crate::protect::{GuardState, HiddenPaths, Protection, Watched};
 /// as a secret.
 const KEY_FILE_BYTES_MAX: u64 = 256 << 10;
 
+/// Identity that no file has.
+const NO_FILE: Identity = Identity { device: 0, inode: 0 };
+
 /// Cache of examined `.pem` files: time of the last change, and true if the file is public.
 #[derive(Debug, Default)]
 pub(super) struct Keys(HashMap<Identity, ((i64, i64), bool)>);
@@ -67,7 +70,10 @@ impl Protection {
         let mut linked = Vec::new();
         let mut seen = HashSet::new();
         let stores = self.stores();
-        seen.extend(self.register_stores(&stores, inner));
+        let registered = self.register_stores(&stores, inner);
+        seen.extend(registered.iter().map(|stat| stat.identity));
+        linked.extend(registered.into_iter().filter(has_other_names));
+        let may_move = inner.running > 1 || inner.beside.others;
         // Renamed secret folders are scanned, but their content needs no cover of its own.
         let known: HashSet<(usize, &Path)> =
             found.iter().map(|(at, path)| (*at, &**path)).collect();
@@ -110,21 +116,22 @@ impl Protection {
                     is_complete = false;
                 }
                 // Another command has moved or removed it since the scan: the command does not run.
-                Err(Errno::ENOENT) if inner.running > 1 => drop(hidden.insert(whole)),
+                Err(Errno::ENOENT) if may_move => drop(hidden.insert(whole)),
                 _ => {}
             }
-            if let Ok(stat) = stat
-                && stat.kind == PlaceKind::File
-                && stat.links > 1
-            {
-                linked.push(stat);
-            }
+            linked.extend(stat.ok().filter(has_other_names));
         }
         hidden.extend(self.linked_pairs(&inner.roots));
         hidden.extend(self.secret_files.targets());
-        hidden.extend(links::names(&linked, &inner.roots));
-        if is_complete {
-            hidden.extend(self.search_missing(&inner.roots, &seen, inner.running > 1));
+        inner.find_other_names(&linked, may_move);
+        let missing = self.search_missing(&inner.roots, &seen, is_complete, may_move);
+        hidden.extend(missing.unreadable);
+        let linked = inner.linked_names.iter().map(|(path, identity)| (path.clone(), *identity));
+        for (path, identity) in missing.secrets.into_iter().chain(linked) {
+            // Two secrets changed places while they were looked for: the command does not run.
+            let is_other = identities.get(&path).is_some_and(|known| *known != identity);
+            identities.insert(path.clone(), if is_other { NO_FILE } else { identity });
+            hidden.insert(path);
         }
         hidden.extend(inner.roots.iter().flat_map(Watched::unlisted_folders));
         hidden.extend(stores.iter().cloned());
@@ -136,8 +143,8 @@ impl Protection {
     }
 
     /// Registers those of `stores` below the roots, so that they stay hidden when a folder above them is
-    /// moved. Returns their identities.
-    fn register_stores(&self, stores: &[PathBuf], inner: &GuardState) -> Vec<Identity> {
+    /// moved. Returns their status.
+    fn register_stores(&self, stores: &[PathBuf], inner: &GuardState) -> Vec<Stat> {
         let hidden = stores.iter().filter(|path| !self.is_shown(path));
         let places = hidden.filter_map(|path| inner.place_of(path));
         let registered = places.filter_map(|(at, below)| {
@@ -145,7 +152,7 @@ impl Protection {
             let stat = root.stat(&below).ok()?;
             matches!(stat.kind, PlaceKind::File | PlaceKind::Folder).then(|| {
                 self.register(root, &below, &stat);
-                stat.identity
+                stat
             })
         });
         registered.collect()
@@ -209,4 +216,18 @@ impl Protection {
         }
         (may_hide && (in_roots || in_home)).then_some(target)
     }
+}
+
+impl GuardState {
+    /// Looks for all names of `files`, which have several hard links. If `may_move`, because other
+    /// commands run, those that are not found any more stay.
+    fn find_other_names(&mut self, files: &[Stat], may_move: bool) {
+        let found = links::names(files, &self.roots);
+        self.linked_names.retain(|path, _| may_move && !found.contains_key(path));
+        self.linked_names.extend(found);
+    }
+}
+
+fn has_other_names(stat: &Stat) -> bool {
+    stat.kind == PlaceKind::File && stat.links > 1
 }

@@ -87,6 +87,7 @@ impl Layers {
                 writable_roots: Vec::new(),
                 network: NetworkAccess::Denied,
             },
+            temporary: self.path("tmp"),
             scratch: self.path("tmp"),
         }
     }

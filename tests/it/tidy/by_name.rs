@@ -118,7 +118,7 @@ const REASONS: &[(&str, usize, &str)] = &[
         13,
         "the session's folder; of what is in it, sizes and removals that follow no links",
     ),
-    ("src/sandbox/trial.rs", 12, OWN),
+    ("src/sandbox/trial.rs", 11, OWN),
     ("src/sandbox/trial/obstacles.rs", 1, SYSTEM),
     ("src/sandbox/watchdog.rs", 2, SYSTEM),
     ("src/tools/atomic_write.rs", 4, OWN),

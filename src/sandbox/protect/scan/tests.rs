@@ -126,7 +126,9 @@ fn register(registry: &SecretFiles, root: &Path, secrets: &[PathBuf]) {
     for path in secrets {
         let Ok(found) = fs::symlink_metadata(root.join(path)) else { continue };
         let changed = (found.ctime(), found.ctime_nsec());
-        registry.register((found.dev(), found.ino()), changed, 0, || Some(found));
+        registry.register((found.dev(), found.ino()), changed, 0, || {
+            fs::File::open(root.join(path)).ok()
+        });
     }
 }
 

@@ -329,3 +329,19 @@ fn paths_that_settings_name_are_held_in_their_place() {
     let findings = world.after(|root| fs::remove_file(root.join("conf/x/settings.json")).unwrap());
     assert_eq!(world.read("conf/x/settings.json"), "{\"key\": 1}", "{findings:?}");
 }
+
+/// A configuration file of posse is hidden under each of its names, also from the first command.
+#[test]
+fn hard_link_of_a_configuration_file_of_posse_is_hidden() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    let (config, link) = (root.join("conf/my.json"), root.join("hl"));
+    fs::create_dir(root.join("conf")).unwrap();
+    fs::write(&config, "{}").unwrap();
+    fs::hard_link(&config, &link).unwrap();
+    let quarantine = root.join("../quarantine");
+    let roots = [root.clone()];
+    let protection =
+        Protection::new(&roots, vec![config.clone()], None, Vec::new(), quarantine).unwrap();
+    assert_eq!(protection.secrets_inside(), [config, link]);
+}
