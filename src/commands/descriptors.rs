@@ -9,7 +9,8 @@ use nix::sys::resource::{Resource, getrlimit};
 use crate::failure::{ErrorCode, Exit, Failure};
 
 /// Number of free descriptors that a session needs to report errors clearly. A run with sandboxed
-/// commands uses up to 25; with fewer, a command fails with a clear error.
+/// commands uses up to 25, and one for each secret file of the workspace, up to a quarter of the limit;
+/// with fewer, a command fails with a clear error.
 const FREE_MIN: usize = 20;
 
 /// Free descriptors are not counted if the limit of open files is at least this number.

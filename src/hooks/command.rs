@@ -172,5 +172,6 @@ fn cannot_run(error: &RunError) -> String {
              sandbox hides it: in posse's own folders or in /tmp"
         ),
         RunError::NotPrepared { reason } => format!("it could not be run: {reason}"),
+        RunError::Withheld { .. } => error.to_string(),
     }
 }

@@ -1,6 +1,6 @@
 //! Protection of protected files and secrets while one command runs.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -61,6 +61,10 @@ pub struct Exemptions {
 /// Error text for a command that does not run because the survey is incomplete.
 const TOO_MUCH: &str = "the workspace has more folders than are scanned, or more repositories than can be protected, so protected and \
      secret files in the rest are not protected from the command; run it again, and the user is asked about it";
+
+/// Error about secrets that are moved while they are looked for.
+const UNSETTLED: &str = "hidden files were moved or removed while the command was prepared, so they could not be covered; \
+     run the command again";
 
 /// Receiver of findings that no outcome contains, because the command was cancelled or its end is
 /// an error. It is called on any thread, also after the future of the command was dropped, and must
@@ -158,9 +162,7 @@ impl Sandbox {
         if plan.tier == SandboxTier::None {
             return Ok(None);
         }
-        let failed = |what: String| RunError::NotPrepared {
-            reason: format!("protected files could not be looked for: {what}"),
-        };
+        let failed = |what: String| RunError::NotPrepared { reason: not_looked_for(&what) };
         let protection = self
             .protections
             .of(&self.surroundings, &plan.writable, place.scratch)
@@ -195,13 +197,9 @@ impl Sandbox {
             found = again.await.map_err(|_| failed("the scan crashed".to_owned()))?;
         }
         let mut survey = found;
-        if let Some(errno) = survey.exhausted {
+        if let Some(reason) = obstacle(&survey, unsurveyed) {
             protection.take_back(survey);
-            return Err(failed(errno.desc().to_owned()));
-        }
-        if !survey.complete && !unsurveyed {
-            protection.take_back(survey);
-            return Err(RunError::NotPrepared { reason: TOO_MUCH.to_owned() });
+            return Err(RunError::NotPrepared { reason });
         }
         let writable = |path: &&PathBuf| plan.writable.iter().any(|root| path.starts_with(root));
         let read_only: Vec<PathBuf> = survey.read_only.iter().filter(writable).cloned().collect();
@@ -210,10 +208,7 @@ impl Sandbox {
         plan.pinned.extend(pinned);
         cover_secrets(plan, &mut survey);
         let is_of_trial = !plan.overlays.is_empty();
-        let identities = &survey.identities;
-        let places =
-            if is_of_trial { HiddenPlaces::of(identities, &plan.writable) } else { Ok(None) };
-        let places = match places {
+        let places = match watched_places(plan) {
             Ok(places) => places,
             Err(reason) => {
                 protection.take_back(survey);
@@ -531,16 +526,38 @@ fn cover_secrets(plan: &mut Plan, survey: &mut Survey) {
         plan.replaced = std::mem::take(&mut survey.replaced);
         let is_replaced = |path: &PathBuf| plan.replaced.iter().any(|file| file.target == *path);
         plan.hidden.retain(|path| !is_replaced(path));
-        // The files of a trial have other numbers: see `HiddenPlaces`.
-        if plan.overlays.is_empty() {
-            let targets = plan.replaced.iter().map(|file| &file.target);
-            let covered: BTreeSet<&PathBuf> = plan.hidden.iter().chain(targets).collect();
-            let known = survey.identities.iter().filter(|(path, _)| covered.contains(path));
-            plan.identities = known.map(|(path, found)| (path.clone(), found.numbers())).collect();
-        }
+        let targets = plan.replaced.iter().map(|file| &file.target);
+        let covered: BTreeSet<&PathBuf> = plan.hidden.iter().chain(targets).collect();
+        let known = survey.identities.iter().filter(|(path, _)| covered.contains(path));
+        plan.identities = known.map(|(path, found)| (path.clone(), found.numbers())).collect();
     } else {
         survey.covered.clear();
     }
+}
+
+/// Watches the secrets below the overlays of a trial, in which the files have other numbers. The others
+/// are compared when they are covered.
+fn watched_places(plan: &mut Plan) -> Result<Option<HiddenPlaces>, String> {
+    let in_trial = |path: &Path| plan.overlays.iter().any(|layer| path.starts_with(&layer.root));
+    let (watched, compared): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        std::mem::take(&mut plan.identities).into_iter().partition(|(path, _)| in_trial(path));
+    plan.identities = compared;
+    HiddenPlaces::of(&watched, &plan.writable)
+}
+
+/// Reason for which a command cannot run with this survey. `unsurveyed`: it may be incomplete.
+fn obstacle(survey: &Survey, unsurveyed: bool) -> Option<String> {
+    if let Some(errno) = survey.exhausted {
+        return Some(not_looked_for(errno.desc()));
+    }
+    if !survey.complete && !unsurveyed {
+        return Some(TOO_MUCH.to_owned());
+    }
+    survey.is_unsettled.then(|| UNSETTLED.to_owned())
+}
+
+fn not_looked_for(why: &str) -> String {
+    format!("protected files could not be looked for: {why}")
 }
 
 #[cfg(test)]

@@ -348,6 +348,15 @@ pub enum RunError {
         /// Cause, as text.
         reason: String,
     },
+    /// A secret, or a folder above it, was moved or changed while the command ran in a trial, so that
+    /// the command may have seen it. Its result is dropped.
+    #[error(
+        "{path} was moved, removed or changed meanwhile, so the command may have seen a hidden file; its result is dropped"
+    )]
+    Withheld {
+        /// The path, escaped for output.
+        path: String,
+    },
 }
 
 /// Converts an error into text with its context, for errors that a person reads.

@@ -2,7 +2,8 @@
 //!
 //! posse is the subreaper of orphaned processes, so processes that leave their group or session are
 //! found among posse's own children. Other children, such as a daemon that the user's editor
-//! started, are no processes of a command and are left alone.
+//! started, are left alone. Without a sandbox, one that appears while a command runs and has a
+//! session of its own is taken for a process of that command.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -41,8 +42,8 @@ struct StartTime {
     is_idle: bool,
 }
 
-/// Children of posse that existed when no command ran, by process id and start time: they belong to
-/// no command. Changed only while [`STARTED`] is locked.
+/// Children of posse that existed when no command ran and had no mark of one, by process id and start
+/// time: they belong to no command. Changed only while [`STARTED`] is locked.
 static UNRELATED: Mutex<BTreeSet<(i32, u64)>> = Mutex::new(BTreeSet::new());
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
@@ -173,12 +174,20 @@ impl ProcessTree {
         Ok((child, ProcessTree { leader, mark, seen: BTreeSet::new(), enclosure, is_gone: false }))
     }
 
-    /// Records that the leader is no longer idle, because it receives its request.
+    /// Records that the leader is no longer idle, because it receives its request. Call it before that:
+    /// the children that exist now belong to no command, unless an earlier one has missed them.
     pub(crate) fn wake(&self) {
         let mut started = started();
         let is_first = started.values().all(|started| started.is_idle);
         if is_first && self.enclosure != Enclosure::PidNamespace {
-            let present = children(std::process::id().cast_signed()).into_iter();
+            let me = std::process::id().cast_signed();
+            let prefix = format!("{me}.");
+            let is_marked = |pid: &i32| mark_of(*pid).is_some_and(|mark| mark.starts_with(&prefix));
+            let may_be_confined = |pid: &i32| {
+                self.enclosure == Enclosure::NoNewPrivileges && has_no_new_privileges(*pid)
+            };
+            let present = children(me).into_iter();
+            let present = present.filter(|pid| !is_marked(pid) && !may_be_confined(pid));
             *unrelated() = present.filter_map(|pid| Some((pid, start_time(pid)?))).collect();
         }
         if let Some(started) = started.get_mut(&self.leader.as_raw()) {
@@ -301,7 +310,7 @@ impl ProcessTree {
     /// Children of posse that belonged to this command: those of the leader's session, and those
     /// recorded in this tree. Without a PID namespace also those with its mark or the mark of a
     /// command that is over, and, while no other command runs, those without a mark of this posse
-    /// that can come from a command. Also children that have ended, to reap them.
+    /// that can come from a command. Also those of the kinds that have ended, to reap them.
     fn orphans(&self) -> Vec<i32> {
         let me = std::process::id().cast_signed();
         let Some(ours) = Stat::of(me) else { return Vec::new() };

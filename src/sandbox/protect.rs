@@ -168,6 +168,9 @@ struct GuardState {
     lifted: Lifted,
     /// True if the last scan was complete.
     is_complete: bool,
+    /// True if secrets changed their places during the last scan, so that not all of them can be
+    /// covered.
+    is_unsettled: bool,
     /// True if it was reported that the workspace is too large for a scan.
     told_too_much: bool,
 }
@@ -188,7 +191,7 @@ pub struct Survey {
     pub pinned: Vec<PathBuf>,
     /// Existing secrets and posse's own folders, which the command must not read.
     pub hidden: Vec<PathBuf>,
-    /// Identities of those of `hidden` that the search found by their names.
+    /// Identities of those of `hidden` that are below the roots.
     pub(crate) identities: BTreeMap<PathBuf, Identity>,
     /// Files that the command sees in place of secrets among `hidden`, and of git's patterns, if
     /// they can be mounted.
@@ -199,6 +202,8 @@ pub struct Survey {
     pub(crate) undecided: Vec<Undecided>,
     /// True if the scan was complete.
     pub complete: bool,
+    /// True if secrets changed their places during the scan, so that not all of them can be covered.
+    pub(crate) is_unsettled: bool,
     /// The error if the scan lacked descriptors or memory, so that it is incomplete.
     pub(crate) exhausted: Option<Errno>,
     /// Protection while the command runs. `ByCheck`, unless the caller mounts the paths and changes
@@ -382,6 +387,7 @@ impl Protection {
         own.extend(lifted);
         own.remove_exempt(&mut read_only, &mut pinned);
         let sorted = self.hidden(&mut inner, &secrets, complete);
+        let is_unsettled = inner.is_unsettled;
         let HiddenPaths { hidden, identities, mut replaced, covered, undecided } = sorted;
         // An approved change of patterns needs the file itself.
         let is_exempt = |file: &Replacement| {
@@ -406,6 +412,7 @@ impl Protection {
             covered,
             undecided,
             complete,
+            is_unsettled,
             exhausted,
             held: ProtectionMethod::ByCheck,
             baseline,

@@ -65,10 +65,6 @@ const REPORT_BYTES_MAX: usize = 4 << 10;
 /// Maximum number of bytes of a helper's output in an error message.
 const SAID_BYTES_MAX: usize = 400;
 
-/// Error about a secret that was moved during a trial.
-const SEEN: &str = "moved, removed or changed while the command ran, so it may have seen a hidden file, and \
-                    its result is not shown; run the command again";
-
 const HIDDEN_DIRECTORY: &str = "the working directory is hidden from commands, because it can contain secrets; choose another one";
 
 /// Folders of a command that is about to start.
@@ -200,7 +196,9 @@ impl Sandbox {
         running.drive(&mut watch, &meanwhile).await.map_err(start_error)?;
         let mut ended = running.end(&mut watch).await;
         if let Some(path) = guard.as_ref().and_then(Guard::moved_secret) {
-            ended = Err(RunError::NotPrepared { reason: format!("{}: {SEEN}", path.display()) });
+            ended = Err(RunError::Withheld {
+                path: posse_base::failure::printable(&path.display().to_string()),
+            });
         }
         let findings = match guard {
             Some(guard) => guard.check_effects().await,
@@ -305,7 +303,6 @@ impl Sandbox {
         // Reading the pipe ends when the command has closed its end.
         drop(streams);
         drop(channel);
-        ready.tree.wake();
         let ReadyHelper { child, tree, output, control, .. } = ready;
         control.set_nonblocking(true).map_err(start_error)?;
         let begin = Instant::now();
@@ -356,6 +353,7 @@ impl Sandbox {
         let environment = request.environment.len();
         if let Some(ready) = self.take_spare(shape, space) {
             request.environment.push(ready.mark.variable());
+            ready.tree.wake();
             if request.send(&ready.control, directory.as_fd(), streams, listeners).is_ok() {
                 return Ok(ready);
             }
@@ -369,6 +367,7 @@ impl Sandbox {
         };
         let ready = ready.map_err(start_error)?;
         request.environment.push(ready.mark.variable());
+        ready.tree.wake();
         if let Err(error) = request.send(&ready.control, directory.as_fd(), streams, listeners) {
             // A helper that does not read does not report either, which is handled later.
             tracing::debug!(%error, "the helper does not listen");

@@ -35,7 +35,7 @@ pub(crate) const BYTES_MAX: u64 = 1 << 30;
 pub(crate) const ENTRIES_MAX: u64 = 512 << 10;
 
 /// Name, beside the temporary folder, of the old content while it is being removed.
-const REMOVED: &str = "tmp-removed";
+pub(crate) const REMOVED: &str = "tmp-removed";
 
 /// Maximum time for which the end of a session waits until its temporary folder is removed. The
 /// rest is removed at the next start.

@@ -28,7 +28,7 @@ use crate::guard::{Exemptions, LateFindings};
 use crate::plan::{Backend, Overlay, Plan};
 use crate::protect::place::{Identity, Root};
 use crate::run::RunOptions;
-use crate::temporary::SessionTemporary;
+use crate::temporary::{self, SessionTemporary};
 use crate::{Directory, ProcessOutcome, RunError, Sandbox, Spawn, Update};
 use posse_base::remove_tree::remove_tree;
 
@@ -39,6 +39,9 @@ pub use obstacles::obstacle;
 
 /// Name of the folder with the layers, in the folder of a trial.
 const LAYERS: &str = "layers";
+
+/// Name of the temporary folder of the command, in the folder of a trial.
+const TEMPORARY: &str = "tmp";
 
 /// Name of the file in that folder that shows the clock of the file system.
 const MARKER: &str = "begun";
@@ -140,7 +143,7 @@ impl Trial {
         let folder = place.join(LAYERS);
         DirBuilder::new().mode(0o700).create(&folder)?;
         let mut trial = Trial {
-            temporary: place.join("tmp"),
+            temporary: place.join(TEMPORARY),
             _lock: lock(&folder),
             folder,
             layers: Vec::new(),
@@ -255,12 +258,18 @@ pub fn remove_abandoned_trials(folder: &Path) {
 
 /// Removes the folder `place` of one trial, unless a process uses it. Does nothing if there is none.
 pub fn remove_abandoned_trial(place: &Path) {
-    let Some(_lock) = lock(&place.join(LAYERS)) else { return };
-    if let Err(error) = remove_tree(&place.join(LAYERS)) {
+    let layers = place.join(LAYERS);
+    let lock = lock(&layers);
+    if lock.is_none() && layers.symlink_metadata().is_ok() {
+        return;
+    }
+    if let Err(error) = remove_tree(&layers) {
         tracing::debug!(%error, "an old trial stays");
     }
     // Files in a quarantine stay.
-    remove_tree(&place.join("tmp")).ok();
+    for name in [TEMPORARY, temporary::REMOVED] {
+        remove_tree(&place.join(name)).ok();
+    }
     fs::remove_dir(place).ok();
 }
 

@@ -293,6 +293,7 @@ fn refused(error: &RunError) -> ToolOutput {
         RunError::NotPrepared { reason } => {
             format!("SH006 the command was not run: {}", printable(reason))
         }
+        RunError::Withheld { .. } => format!("SH010 {error}; run the command again"),
     })
 }
 

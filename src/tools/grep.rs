@@ -4,7 +4,7 @@ pub mod search;
 
 use std::error::Error;
 use std::fmt::Write;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use globset::{GlobBuilder, GlobMatcher};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use nix::fcntl::OFlag;
 use posse_actors::ports::{
-    Access, CallContext, Prepared, RunContext, Tool, ToolAnnotations, ToolError, ToolOutput,
+    Access, CallContext, Operation, Prepared, RunContext, Tool, ToolAnnotations, ToolError,
+    ToolOutput,
 };
 use posse_base::failure::printable;
 use posse_sandbox::Sandbox;
@@ -20,7 +21,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::builtin_tool::{BuiltinTool, RunResult};
-use crate::committed_secrets::ReadingTool;
+use crate::committed_secrets::{self, ReadingTool};
 use crate::grep::search::{Hits, Query, SearchResult};
 use crate::listing::{self, Stop};
 use crate::workspace::{FileKind, Located};
@@ -86,6 +87,8 @@ struct GrepPayload {
     place: Located,
     opened: OwnedFd,
     is_folder: bool,
+    /// True if it is a file with the name of a secret that was as in the commit when it was opened.
+    is_committed: bool,
     offset: usize,
     limit: usize,
 }
@@ -114,7 +117,8 @@ async fn prepare(
     );
     let path = place.absolute().as_os_str().as_encoded_bytes();
     let digest = digest::of(&[NAME.as_bytes(), text.as_bytes(), path]);
-    let operations = vec![place.read_open(&opened, committed)];
+    let operation = place.read_open(&opened, committed);
+    let is_committed = matches!(operation, Operation::Read { is_committed: true, .. });
     let query = Query {
         matcher,
         glob,
@@ -126,8 +130,8 @@ async fn prepare(
     };
     let offset = bounded(given.offset, 0, OFFSET_MAX);
     let limit = given.limit.map_or(MATCHES_DEFAULT, |limit| bounded(limit, 1, MATCHES_MAX));
-    let payload = GrepPayload { query, place, opened, is_folder, offset, limit };
-    Ok(prepared(NAME, operations, words, digest, payload))
+    let payload = GrepPayload { query, place, opened, is_folder, is_committed, offset, limit };
+    Ok(prepared(NAME, vec![operation], words, digest, payload))
 }
 
 async fn run(tool: Arc<ReadingTool>, payload: GrepPayload, context: RunContext) -> RunResult {
@@ -137,12 +141,12 @@ async fn run(tool: Arc<ReadingTool>, payload: GrepPayload, context: RunContext) 
         listing::search(move |stop: &Stop| search(&payload, stop))
     };
     let mut found = begin().await;
-    if !found.secret_names.is_empty() {
-        tool.committed.decide().await;
-        let folder = payload.place.absolute();
-        if found.secret_names.iter().any(|name| tool.committed.list(&folder.join(name))) {
-            found = begin().await;
-        }
+    let folder = payload.place.absolute();
+    if tool.committed.decide_about(folder, &found.secret_names).await {
+        found = begin().await;
+    }
+    if payload.is_committed && !tool.committed.contain(folder, payload.opened.as_fd()) {
+        return Err(committed_secrets::changed(&payload.place.shown()));
     }
     Ok(report(&payload, &found, context.output_bytes_max))
 }

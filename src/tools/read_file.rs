@@ -29,7 +29,7 @@ use sha2::{Digest, Sha256};
 
 use crate::builtin_tool::{BuiltinTool, RunResult};
 use crate::change::failed;
-use crate::committed_secrets::ReadingTool;
+use crate::committed_secrets::{self, ReadingTool};
 use crate::listing::Stop;
 use crate::read_file::page::{LINES_DEFAULT, LINES_MAX, Slice};
 use crate::reads::FilePart;
@@ -133,8 +133,7 @@ async fn run(tool: Arc<ReadingTool>, reading: OpenFile, context: RunContext) -> 
     let output = read(Arc::clone(&tool.env), reading, context).await?;
     // The user may have written a secret into it since the call was judged.
     if committed.is_some_and(|(path, file)| !tool.committed.contain(&path, file.as_fd())) {
-        let message = format!("{shown} is not as in the commit any more, so it may hold secrets");
-        return Err(ToolError::new("ARG003", message));
+        return Err(committed_secrets::changed(&shown));
     }
     Ok(output)
 }

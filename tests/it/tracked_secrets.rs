@@ -2,6 +2,7 @@
 //! committed, so that git works; all other secrets stay hidden.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::model_server::{ModelServer, calls, runs, says};
 use crate::posse::{Machine, RunningPosse};
+use crate::trials_before_answers::Driver;
 
 /// Text that must never be printed.
 const SECRET: &str = "KEY=s3cret-of-the-user\n";
@@ -429,6 +431,35 @@ fn file_tools_read_what_commands_see() {
         }
         assert!(!results.iter().any(|result| result.contains(SECRET.trim_end())), "{results:?}");
         machine.verify();
+    }
+}
+
+/// A file that the user changes while a call waits for permission is not read.
+#[test]
+fn file_that_changes_before_it_is_read_is_withheld() {
+    let path = ".env.development";
+    for (tool, arguments) in
+        [("read_file", json!({"path": path})), ("grep", json!({"pattern": "=", "path": path}))]
+    {
+        let server = ModelServer::start(vec![calls(&[(tool, arguments)]), says("done")]);
+        let rules = json!({"permissions": [{"tool": tool, "decision": "ask"}]});
+        let machine = Machine::configured(&server, &rules, &json!({}));
+        machine.write(path, PUBLIC);
+        let ws = machine.path("work");
+        git(&ws, &["init", "-q"]);
+        git(&ws, &["add", "-A"]);
+        git(&ws, &["commit", "-qm", "first"]);
+        let mut driver = Driver::start(&machine, None);
+        let asked = driver.asked();
+        let mut file = fs::OpenOptions::new().append(true).open(machine.work(path)).unwrap();
+        file.write_all(SECRET.as_bytes()).unwrap();
+        driver.answer(&asked, "allow");
+        drop(driver.stdin);
+        driver.running.end();
+        let results = server.tool_results();
+        // The call is prepared again after the answer.
+        assert!(results[0].contains("holds secrets"), "{results:?}");
+        assert!(!results[0].contains(SECRET.trim_end()), "{results:?}");
     }
 }
 

@@ -245,6 +245,7 @@ pub const RESULT_CODES: &[[&str; 3]] = &[
     ["SH007", "`unprotect` names a path that is not protected, or too many paths.", "the model leaves it out"],
     ["SH008", "A package manager would use the public registry, because the file that names the private one is hidden.", "let commands read the file with `sandbox.readSecrets`, or install the packages yourself"],
     ["SH009", "A dry run cannot be combined with another argument, or commands cannot be tried here.", "the model leaves `dryRun` or the other argument out; see `posse doctor`"],
+    ["SH010", "A hidden file was moved or changed while a command ran in a trial, so its result is dropped.", "run it again; a background job that moves the file must end first"],
     ["SKL006", "Only the user may activate a skill.", "activate it with `--skill` or its slash command"],
     ["SKL007", "A file of a skill cannot be read.", "correct the file"],
 ];

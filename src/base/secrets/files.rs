@@ -12,6 +12,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::SystemTime;
 
+use nix::sys::resource::{Resource, getrlimit};
+
 /// At each multiple of this number of registered files, those are dropped that no scan finds any
 /// more.
 const FILES_MAX: usize = 100_000;
@@ -19,8 +21,14 @@ const FILES_MAX: usize = 100_000;
 /// Maximum number of registered targets of links. Further targets are not registered.
 const TARGETS_MAX: usize = 1000;
 
-/// Maximum number of secrets that are held open, so that they are found wherever they are moved.
-const HELD_MAX: usize = 256;
+/// Maximum number of secrets that are held open, so that they are found wherever they are moved; at
+/// most a quarter of the descriptors that the process may open.
+const HELD_MAX: u64 = 256;
+
+static HELD_LIMIT: LazyLock<usize> = LazyLock::new(|| {
+    let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(HELD_MAX, |(soft, _)| soft / 4);
+    usize::try_from(limit.min(HELD_MAX)).unwrap_or_default()
+});
 
 /// Number of attempts to find the path of a held secret that is being moved.
 const LOOKS_MAX: usize = 8;
@@ -120,7 +128,8 @@ impl SecretFiles {
         let is_folder = metadata.is_dir();
         // The descriptor that is replaced does not count.
         registry.files.remove(&id);
-        let may_hold = cfg!(target_os = "linux") && Arc::strong_count(&registry.held) <= HELD_MAX;
+        let may_hold =
+            cfg!(target_os = "linux") && Arc::strong_count(&registry.held) <= *HELD_LIMIT;
         let held = may_hold.then(|| (Arc::new(file), Arc::clone(&registry.held)));
         let file = SecretFile { is_folder, birth, changed, added, scanner, is_lost: false, held };
         registry.files.insert(id, file);
@@ -213,12 +222,13 @@ impl SecretFiles {
         (added.map(|(id, _)| *id).collect(), registry.last)
     }
 
-    /// Returns the identities that `scanner` found last, that are not lost yet, and for which
-    /// `found` returns false.
+    /// Returns the identities of the secrets that `scanner` found last or that are held open, that are
+    /// not lost yet, and for which `found` returns false.
     pub fn missing(&self, scanner: u64, found: impl Fn(&FileId) -> bool) -> Vec<FileId> {
         let registry = self.read();
-        let of_scanner = registry.files.iter().filter(|(_, file)| file.scanner == scanner);
-        let missing = of_scanner.filter(|(id, file)| !file.is_lost && !found(id));
+        let is_near = |file: &SecretFile| file.scanner == scanner || file.held.is_some();
+        let near = registry.files.iter().filter(|(_, file)| is_near(file));
+        let missing = near.filter(|(id, file)| !file.is_lost && !found(id));
         missing.map(|(id, _)| *id).collect()
     }
 
@@ -325,6 +335,10 @@ mod tests {
             registry.register(id, (1, 1), 7, || Some(opened()));
             registry.write().files.get_mut(&id).unwrap().birth = birth;
             assert_eq!(registry.missing(7, |found| *found == id), []);
+            // Another scanner finds it wherever it is moved.
+            let is_held = registry.read().files[&id].held.is_some();
+            assert_eq!(registry.missing(8, |_| false).is_empty(), !is_held);
+            registry.write().files.get_mut(&id).unwrap().held = None;
             assert_eq!(registry.missing(8, |_| false), []);
             assert_eq!(registry.missing(7, |_| false), [id]);
             registry.set_lost(&[id]);

@@ -235,7 +235,7 @@ struct Decision {
 pub(super) struct HiddenPaths {
     /// Paths that are covered, also those with a replacement.
     pub(super) hidden: Vec<PathBuf>,
-    /// Identities of those that a scan found by their names.
+    /// Identities of those below the roots.
     pub(super) identities: BTreeMap<PathBuf, Identity>,
     pub(super) replaced: Vec<Replacement>,
     pub(super) covered: Vec<CoveredSecret>,

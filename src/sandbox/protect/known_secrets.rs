@@ -2,8 +2,9 @@
 //!
 //! A scan compares the inode numbers of all entries that it reads with those of the registered
 //! secrets, which scans have found by name before. A secret that a scan did not find is looked up by
-//! its descriptor, because a command can move it while the scan reads. Only the first 256 have one;
-//! for the others, the folders of a repository that scans leave out are searched.
+//! its descriptor, because a command can move it while the scan reads. Only the first 256 have one. If
+//! another one is missing, the folders of a repository that scans leave out are searched, and while
+//! other commands run, no command starts until it is found or was missed three times.
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -134,8 +135,6 @@ impl Protection {
                 SecretPlace::At(path) => {
                     if roots.iter().any(|watched| path.starts_with(&watched.root.path)) {
                         found.secrets.push((path, identity_of(id)));
-                    } else {
-                        lost.push(id);
                     }
                 }
                 SecretPlace::Removed => lost.push(id),
@@ -172,10 +171,14 @@ impl Protection {
             scan.unreadable().iter().filter_map(|path| nearest_accessible(root, path))
         });
         found.unreadable = search.unreadable.into_iter().chain(scanned).collect();
-        let is_over = is_complete
-            && found.unreadable.is_empty()
-            && (!may_move || self.is_missed_again(&search.missing));
-        if is_over { search.missing.into_iter().map(id_of).collect() } else { Vec::new() }
+        if !is_complete || !found.unreadable.is_empty() || search.missing.is_empty() {
+            return Vec::new();
+        }
+        found.is_unsettled = may_move && !self.is_missed_again(&search.missing);
+        if found.is_unsettled {
+            return Vec::new();
+        }
+        search.missing.into_iter().map(id_of).collect()
     }
 }
 
@@ -186,6 +189,8 @@ pub(super) struct FoundSecrets {
     pub(super) secrets: Vec<(PathBuf, Identity)>,
     /// Folders that could not be searched.
     pub(super) unreadable: Vec<PathBuf>,
+    /// True if a secret without a descriptor was not found, and may be moving.
+    pub(super) is_unsettled: bool,
 }
 
 /// Search of the folders that a scan leaves out.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use posse_base::secrets;
 
-use crate::protect::known_secrets::nearest_accessible;
+use crate::protect::known_secrets::{FoundSecrets, nearest_accessible};
 use crate::protect::links;
 use crate::protect::place::{self, Identity, PlaceKind, Root, Stat};
 use crate::protect::{GuardState, HiddenPaths, Protection, Watched};
@@ -17,9 +17,6 @@ use crate::protect::{GuardState, HiddenPaths, Protection, Watched};
 /// Maximum size in bytes of a `.pem` file that is searched for a private key. A larger file counts
 /// as a secret.
 const KEY_FILE_BYTES_MAX: u64 = 256 << 10;
-
-/// Identity that no file has.
-const NO_FILE: Identity = Identity { device: 0, inode: 0 };
 
 /// Cache of examined `.pem` files: time of the last change, and true if the file is public.
 #[derive(Debug, Default)]
@@ -71,8 +68,9 @@ impl Protection {
         let mut seen = HashSet::new();
         let stores = self.stores();
         let registered = self.register_stores(&stores, inner);
-        seen.extend(registered.iter().map(|stat| stat.identity));
-        linked.extend(registered.into_iter().filter(has_other_names));
+        seen.extend(registered.values().map(|stat| stat.identity));
+        identities.extend(registered.iter().map(|(path, stat)| (path.clone(), stat.identity)));
+        linked.extend(registered.into_values().filter(has_other_names));
         let may_move = inner.running > 1 || inner.beside.others;
         // Renamed secret folders are scanned, but their content needs no cover of its own.
         let known: HashSet<(usize, &Path)> =
@@ -89,13 +87,18 @@ impl Protection {
             let GuardState { roots, stores, committed, .. } = &mut *inner;
             let root = &roots[*at].root;
             if stores.is_public(root, path) {
+                self.forget_public(root, path);
                 continue;
             }
             let whole = root.path.join(path);
             let stat = Stat::at(&root.folder, path);
             let is_public = stat.as_ref().is_ok_and(|stat| committed.is_as_committed(&whole, stat));
             match stat.as_ref().map(|stat| stat.kind) {
-                Ok(PlaceKind::Link) => hidden.extend(self.linked_to(roots, &whole)),
+                Ok(PlaceKind::Link) => {
+                    let target = self.linked_to(roots, &whole);
+                    identities.extend(target.as_deref().and_then(identified));
+                    hidden.extend(target);
+                }
                 Ok(PlaceKind::File | PlaceKind::Folder) => {
                     if self.is_shown(&whole) {
                         self.note_shown(root, path);
@@ -121,18 +124,9 @@ impl Protection {
             }
             linked.extend(stat.ok().filter(has_other_names));
         }
-        hidden.extend(self.linked_pairs(&inner.roots));
-        hidden.extend(self.secret_files.targets());
         inner.find_other_names(&linked, may_move);
         let missing = self.search_missing(&inner.roots, &seen, is_complete, may_move);
-        hidden.extend(missing.unreadable);
-        let linked = inner.linked_names.iter().map(|(path, identity)| (path.clone(), *identity));
-        for (path, identity) in missing.secrets.into_iter().chain(linked) {
-            // Two secrets changed places while they were looked for: the command does not run.
-            let is_other = identities.get(&path).is_some_and(|known| *known != identity);
-            identities.insert(path.clone(), if is_other { NO_FILE } else { identity });
-            hidden.insert(path);
-        }
+        hidden.extend(self.add_elsewhere(inner, missing, &mut identities));
         hidden.extend(inner.roots.iter().flat_map(Watched::unlisted_folders));
         hidden.extend(stores.iter().cloned());
         hidden.retain(|path| !self.is_shown(path));
@@ -142,17 +136,47 @@ impl Protection {
         HiddenPaths { identities, ..sorted }
     }
 
+    /// Returns the paths of secrets that the scan did not find by their own names: `missing` ones, those
+    /// behind links and under other names. Adds their identities.
+    fn add_elsewhere(
+        &self,
+        inner: &mut GuardState,
+        missing: FoundSecrets,
+        identities: &mut BTreeMap<PathBuf, Identity>,
+    ) -> Vec<PathBuf> {
+        let mut hidden = self.secret_files.targets();
+        hidden.extend(missing.unreadable);
+        inner.is_unsettled = missing.is_unsettled;
+        let pairs = self.linked_pairs(&inner.roots).into_iter();
+        let pairs = pairs.filter_map(|path| identified(&path));
+        let linked = inner.linked_names.iter().map(|(path, identity)| (path.clone(), *identity));
+        for (path, identity) in missing.secrets.into_iter().chain(linked).chain(pairs) {
+            // Otherwise two secrets changed places while they were looked for.
+            let known = identities.insert(path.clone(), identity);
+            inner.is_unsettled |= known.is_some_and(|known| known != identity);
+            hidden.push(path);
+        }
+        hidden
+    }
+
+    /// Ends the registration of the file at `path`, which was no public certificate before.
+    fn forget_public(&self, root: &Root, path: &Path) {
+        if let Ok(stat) = Stat::at(&root.folder, path) {
+            self.secret_files.forget(stat.identity.numbers());
+        }
+    }
+
     /// Registers those of `stores` below the roots, so that they stay hidden when a folder above them is
     /// moved. Returns their status.
-    fn register_stores(&self, stores: &[PathBuf], inner: &GuardState) -> Vec<Stat> {
+    fn register_stores(&self, stores: &[PathBuf], inner: &GuardState) -> BTreeMap<PathBuf, Stat> {
         let hidden = stores.iter().filter(|path| !self.is_shown(path));
-        let places = hidden.filter_map(|path| inner.place_of(path));
-        let registered = places.filter_map(|(at, below)| {
+        let places = hidden.filter_map(|path| Some((path, inner.place_of(path)?)));
+        let registered = places.filter_map(|(path, (at, below))| {
             let root = &inner.roots[at].root;
             let stat = root.stat(&below).ok()?;
             matches!(stat.kind, PlaceKind::File | PlaceKind::Folder).then(|| {
                 self.register(root, &below, &stat);
-                stat
+                (path.clone(), stat)
             })
         });
         registered.collect()
@@ -220,12 +244,24 @@ impl Protection {
 
 impl GuardState {
     /// Looks for all names of `files`, which have several hard links. If `may_move`, because other
-    /// commands run, those that are not found any more stay.
+    /// commands run, those that are not found any more stay if the file has more names than were found.
     fn find_other_names(&mut self, files: &[Stat], may_move: bool) {
         let found = links::names(files, &self.roots);
-        self.linked_names.retain(|path, _| may_move && !found.contains_key(path));
+        let names_of = |file: &Identity| found.values().filter(|found| *found == file).count();
+        let has_more = |file: &Identity| {
+            let known = files.iter().find(|stat| stat.identity == *file);
+            known.is_some_and(|stat| stat.links > names_of(file) as u64)
+        };
+        self.linked_names
+            .retain(|path, file| may_move && !found.contains_key(path) && has_more(file));
         self.linked_names.extend(found);
     }
+}
+
+/// `path` with the identity of what is there. `None` for an unreadable path.
+fn identified(path: &Path) -> Option<(PathBuf, Identity)> {
+    let found = Stat::at(nix::fcntl::AT_FDCWD, path).ok()?;
+    Some((path.to_owned(), found.identity))
 }
 
 fn has_other_names(stat: &Stat) -> bool {

@@ -20,7 +20,7 @@ mod linux {
     use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 
     use crate::namespaces::MOVED;
-    use crate::protect::place::{Identity, Stat};
+    use crate::protect::place::Stat;
 
     /// Moves of the file or folder itself, and new names of a file.
     const MOVES: AddWatchFlags = AddWatchFlags::IN_MOVE_SELF
@@ -33,13 +33,25 @@ mod linux {
     pub(crate) struct HiddenPlaces {
         inotify: Inotify,
         paths: HashMap<WatchDescriptor, PathBuf>,
+        /// Files and folders that the user cannot read, which cannot be watched: their status. A
+        /// move changes the time of the last change.
+        unreadable: BTreeMap<PathBuf, Option<Stat>>,
+    }
+
+    fn failed(errno: Errno) -> String {
+        let advice = match errno {
+            Errno::EMFILE => "; raise fs.inotify.max_user_instances",
+            Errno::ENOSPC => "; raise fs.inotify.max_user_watches",
+            _ => "",
+        };
+        format!("hidden files cannot be watched (inotify): {}{advice}", errno.desc())
     }
 
     impl HiddenPlaces {
-        /// Watches those of `secrets` that are below one of `roots`. `None` if there are none. Fails
+        /// Watches those of `secrets`, with their device and inode numbers, that are below one of `roots`. `None` if there are none. Fails
         /// with the reason if one is not there, or if the system cannot watch them.
         pub(crate) fn of(
-            secrets: &BTreeMap<PathBuf, Identity>,
+            secrets: &BTreeMap<PathBuf, (u64, u64)>,
             roots: &[PathBuf],
         ) -> Result<Option<HiddenPlaces>, String> {
             let root_of = |secret: &PathBuf| roots.iter().find(|root| secret.starts_with(root));
@@ -48,31 +60,51 @@ mod linux {
             if inside.is_empty() {
                 return Ok(None);
             }
-            let failed = |errno: Errno| format!("hidden files cannot be watched: {}", errno.desc());
             let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK);
-            let mut places =
-                HiddenPlaces { inotify: inotify.map_err(failed)?, paths: HashMap::new() };
+            let mut places = HiddenPlaces {
+                inotify: inotify.map_err(failed)?,
+                paths: HashMap::new(),
+                unreadable: BTreeMap::new(),
+            };
             for ((secret, identity), root) in inside {
-                // A command cannot move a root.
-                for path in secret.ancestors().take_while(|path| *path != root.as_path()) {
-                    match places.inotify.add_watch(path, MOVES) {
-                        Ok(watch) => drop(places.paths.insert(watch, path.to_owned())),
-                        Err(Errno::ENOENT) => return Err(format!("{}: {MOVED}", path.display())),
-                        Err(errno) => return Err(failed(errno)),
-                    }
+                // A command cannot move a root. From the root down: after a watch, each further
+                // exchange of that folder is reported.
+                let above = secret.ancestors().take_while(|path| *path != root.as_path());
+                for path in above.collect::<Vec<_>>().into_iter().rev() {
+                    places.watch(path)?;
                 }
                 // Later moves are reported.
                 let found = Stat::at(AT_FDCWD, secret);
-                if found.map(|found| found.identity) != Ok(*identity) {
+                if found.map(|found| found.identity.numbers()) != Ok(*identity) {
                     return Err(format!("{}: {MOVED}", secret.display()));
                 }
             }
             Ok(Some(places))
         }
 
+        fn watch(&mut self, path: &Path) -> Result<(), String> {
+            match self.inotify.add_watch(path, MOVES) {
+                Ok(watch) => drop(self.paths.insert(watch, path.to_owned())),
+                Err(Errno::EACCES) => {
+                    let status = Stat::at(AT_FDCWD, path).ok();
+                    self.unreadable.entry(path.to_owned()).or_insert(status);
+                }
+                Err(Errno::ENOENT) => return Err(format!("{}: {MOVED}", path.display())),
+                Err(errno) => return Err(failed(errno)),
+            }
+            Ok(())
+        }
+
         /// Returns a path that was moved or removed, or whose attributes have changed, since then. In
         /// doubt it was.
         pub(crate) fn changed(&self) -> Option<&Path> {
+            let mut unreadable = self.unreadable.iter();
+            let is_changed = |(path, before): &(&PathBuf, &Option<Stat>)| {
+                Stat::at(AT_FDCWD, path).ok() != **before
+            };
+            if let Some((path, _)) = unreadable.find(is_changed) {
+                return Some(path);
+            }
             loop {
                 match self.inotify.read_events() {
                     Ok(events) => {
@@ -94,15 +126,13 @@ mod none {
     use std::collections::BTreeMap;
     use std::path::{Path, PathBuf};
 
-    use crate::protect::place::Identity;
-
     /// There are no trials on this system.
     #[derive(Debug)]
     pub(crate) enum HiddenPlaces {}
 
     impl HiddenPlaces {
         pub(crate) fn of(
-            _: &BTreeMap<PathBuf, Identity>,
+            _: &BTreeMap<PathBuf, (u64, u64)>,
             _: &[PathBuf],
         ) -> Result<Option<HiddenPlaces>, String> {
             Ok(None)

@@ -76,12 +76,6 @@ impl Query {
         !self.denied.is_empty() && self.denied.covers(&folder.join(path), &below_root.join(path))
     }
 
-    /// Returns true if the file at the absolute `path`, which has the name of a secret, is searched.
-    fn shows(&self, path: &Path) -> bool {
-        self.readable_secrets.contains(path)
-            || self.committed.as_ref().is_some_and(|committed| committed.list(path))
-    }
-
     /// Returns true if the filter accepts the file at `path`, relative to the folder.
     fn wants(&self, path: &Path) -> bool {
         self.glob.as_ref().is_none_or(|glob| glob.is_match(path))
@@ -156,24 +150,28 @@ pub fn tree(
     files.retain(|path| !query.denies(folder, below_root, path));
     let denied = wanted - files.len();
     let before = files.len();
-    let (mut named, mut secret_names) = (BTreeSet::new(), Vec::new());
+    let (mut committed, mut secret_names) = (BTreeSet::new(), Vec::new());
     files.retain(|path| {
         if !is_secret(&below_root.join(path).to_string_lossy()) {
             return true;
         }
-        let is_shown = query.shows(&folder.join(path));
-        if is_shown {
-            named.insert(path.clone());
+        let whole = folder.join(path);
+        if query.readable_secrets.contains(&whole) {
+            return true;
+        }
+        let is_committed = query.committed.as_ref().is_some_and(|secrets| secrets.list(&whole));
+        if is_committed {
+            committed.insert(path.clone());
         } else if secret_names.len() < SECRET_NAMES_MAX {
             secret_names.push(path.clone());
         }
-        is_shown
+        is_committed
     });
     let secrets = before - files.len();
 
     let work = SearchWork {
         files: &files,
-        named: &named,
+        committed: &committed,
         folder,
         directory,
         query,
@@ -238,8 +236,8 @@ pub fn file(
 /// State of a search that its threads share.
 struct SearchWork<'a> {
     files: &'a [PathBuf],
-    /// Those of the files that have the name of a secret.
-    named: &'a BTreeSet<PathBuf>,
+    /// Those of the files that have the name of a secret and were as in the commit.
+    committed: &'a BTreeSet<PathBuf>,
     folder: &'a Path,
     directory: &'a OwnedFd,
     query: &'a Query,
@@ -266,7 +264,7 @@ struct FinishedBatches {
 impl SearchWork<'_> {
     /// True if `file`, opened at `path`, has the name of a secret and is as in the commit.
     fn is_committed(&self, path: &Path, file: BorrowedFd<'_>) -> bool {
-        let committed = self.query.committed.as_ref().filter(|_| self.named.contains(path));
+        let committed = self.query.committed.as_ref().filter(|_| self.committed.contains(path));
         committed.is_some_and(|committed| committed.contain(&self.folder.join(path), file))
     }
 
@@ -299,7 +297,8 @@ impl SearchWork<'_> {
             return Some(SearchInput::Committed(File::from(opened).take(length), copy));
         }
         let is_secret = links.is_some_and(|links| links.judge(&status, &opened) != Linked::Open);
-        if is_secret {
+        // One that was as in the commit when the files were listed.
+        if is_secret || self.committed.contains(path) {
             return Some(SearchInput::Secret);
         }
         Some(SearchInput::File(File::from(opened).take(length)))

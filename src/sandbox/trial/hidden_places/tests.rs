@@ -35,7 +35,7 @@ fn each_move_is_noticed_and_new_files_are_not() {
         fs::create_dir(root.join("other")).unwrap();
         fs::write(root.join("a/b/.env"), "x").unwrap();
         let secret = root.join("a/b/.env");
-        let identity = Stat::at(AT_FDCWD, &secret).unwrap().identity;
+        let identity = Stat::at(AT_FDCWD, &secret).unwrap().identity.numbers();
         let secrets = BTreeMap::from([(secret, identity)]);
         let roots = [root.clone()];
         let places = HiddenPlaces::of(&secrets, &roots).unwrap().unwrap();
