@@ -12,6 +12,7 @@ mod hook_event;
 mod payload;
 mod permission_mode;
 mod record;
+mod rule;
 mod session_error;
 mod started_call;
 mod todo;
@@ -889,9 +890,11 @@ pub enum Event {
         /// True if a request of the model was refused or not answered; false for a permission.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_user_request: bool,
-        /// Rule that would allow the call if the user configured it, as JSON text; `None` if there
-        /// is no such rule.
-        rule: Option<String>,
+        /// Rule that would allow the call if the user configured it, an object as in `permissions`;
+        /// `None` if there is no such rule. Records of earlier versions have it as JSON text, which
+        /// is parsed.
+        #[serde(default, deserialize_with = "rule::from_object_or_text")]
+        rule: Option<Box<Value>>,
         /// Name of the attached front end that answered; `None` for the front end that owns the
         /// session, and if no person denied the request.
         answered_by: Option<String>,
