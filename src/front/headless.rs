@@ -37,7 +37,7 @@ use crate::question::{self, AnswerLine, TRYING, TerminalQuestions};
 use crate::resume_hint::Again;
 
 pub use driven::drive;
-pub use start_error::start_error;
+pub use start_error::{command_error, start_error};
 
 use denials::{Denial, Denials};
 use shutdown_signals::SignalEffect;
