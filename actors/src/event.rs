@@ -16,6 +16,7 @@ mod rule;
 mod session_error;
 mod started_call;
 mod todo;
+mod tried_changes;
 mod user_request;
 mod words;
 
@@ -39,7 +40,7 @@ pub use grant::{Grant, GrantedAgent, Scope};
 pub use hook_event::{HookDecision, HookEvent};
 pub use payload::{
     Branch, ContextUse, JobEnd, MessageKind, Origin, PermissionTarget, PromptOverrides,
-    ResumedConfig,
+    ResumedConfig, TriedChange,
 };
 pub use permission_mode::PermissionMode;
 pub use record::{Durability, Record, RecordId, StoredRecord};
@@ -923,10 +924,18 @@ pub enum Event {
         call_id: CallId,
         /// Exit state and number of changes; or the reason why the trial failed.
         summary: String,
+        /// Exit code of the command; `None` if it has none, for example after a signal.
+        exit_code: Option<i32>,
         /// Output of the call, cut if it is long.
         output: String,
-        /// Changes of files, cut if they are long.
-        changes: String,
+        /// Changes of files, at most 2,000 with paths of 64 KiB. Records of earlier versions have a
+        /// text instead, which is read as an empty list.
+        #[serde(deserialize_with = "tried_changes::from_list_or_text")]
+        changes: Vec<TriedChange>,
+        /// The changes as the person sees them, cut if they are long: a line for each, then their
+        /// content in the format of `git diff`.
+        #[serde(default)]
+        diff: String,
         /// True if the call did not run, or its changes are not known.
         is_failed: bool,
         /// Name of the attached front end that asked for the trial; `None` for the front end that
