@@ -56,6 +56,12 @@ fn invalid_command_lines_are_refused() {
         (&["sessions", "lst"], "did you mean \"list\"?"),
         (&["sessions", "show"], "ID"),
         (&["config", "shwo"], "did you mean \"show\"?"),
+        (
+            &["checkpoints", "diff", "abc"],
+            "error[CLI007]: <ID> cannot be \"abc\"\n  why: the id of a checkpoint is a number, such as 12\n  \
+             fix: `posse checkpoints list` shows the checkpoints with their ids\n",
+        ),
+        (&["checkpoints", "restore", "-1"], "CLI0"),
     ];
     for (args, words) in table {
         assert_refused(&machine.posse(args), 2, words);
