@@ -62,11 +62,12 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let seen = io::stdout().is_terminal() || io::stderr().is_terminal();
     let args: Vec<OsString> = args.collect();
     let format = cli::requested_format(&args);
+    let is_json = cli::requests_json(&args);
     let invocation = match cli::parse(args.into_iter(), io::stdin().is_terminal() && seen) {
         Ok(invocation) => invocation,
         Err(exit) => {
             let failure = exit.failure.as_deref().map(std::slice::from_ref);
-            print_start_error(format, failure.unwrap_or_default());
+            print_start_error(format, is_json, failure.unwrap_or_default());
             return exit_code(&exit);
         }
     };
@@ -74,7 +75,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     match run_command(invocation, &environment) {
         Ok(exit) => ExitCode::from(exit as u8),
         Err(failures) => {
-            print_start_error(format, &failures);
+            print_start_error(format, is_json, &failures);
             print_failures(&failures)
         }
     }
@@ -130,9 +131,15 @@ fn exit_code(exit: &CliExit) -> ExitCode {
     written.map_or(ExitCode::FAILURE, |()| ExitCode::from(exit.code))
 }
 
-/// Prints the failures of a run that could not start to standard output, if its output is JSON.
-fn print_start_error(format: OutputFormat, failures: &[Failure]) {
-    if let Some(line) = headless::start_error(format, failures) {
+/// Prints the failures of a run that could not start, or of a command, to standard output if its
+/// output is JSON. `is_json`: true for a command that runs no agent and has the flag `--json`.
+fn print_start_error(format: OutputFormat, is_json: bool, failures: &[Failure]) {
+    let line = if is_json {
+        headless::command_error(failures)
+    } else {
+        headless::start_error(format, failures)
+    };
+    if let Some(line) = line {
         // The exit code and standard error report the failures as well.
         terminal::stdout().write_all(line.as_bytes()).ok();
     }

@@ -12,9 +12,11 @@ mod hook_event;
 mod payload;
 mod permission_mode;
 mod record;
+mod rule;
 mod session_error;
 mod started_call;
 mod todo;
+mod tried_changes;
 mod user_request;
 mod words;
 
@@ -38,7 +40,7 @@ pub use grant::{Grant, GrantedAgent, Scope};
 pub use hook_event::{HookDecision, HookEvent};
 pub use payload::{
     Branch, ContextUse, JobEnd, MessageKind, Origin, PermissionTarget, PromptOverrides,
-    ResumedConfig,
+    ResumedConfig, TriedChange,
 };
 pub use permission_mode::PermissionMode;
 pub use record::{Durability, Record, RecordId, StoredRecord};
@@ -889,9 +891,11 @@ pub enum Event {
         /// True if a request of the model was refused or not answered; false for a permission.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_user_request: bool,
-        /// Rule that would allow the call if the user configured it, as JSON text; `None` if there
-        /// is no such rule.
-        rule: Option<String>,
+        /// Rule that would allow the call if the user configured it, an object as in `permissions`;
+        /// `None` if there is no such rule. Records of earlier versions have it as JSON text, which
+        /// is parsed.
+        #[serde(default, deserialize_with = "rule::from_object_or_text")]
+        rule: Option<Box<Value>>,
         /// Name of the attached front end that answered; `None` for the front end that owns the
         /// session, and if no person denied the request.
         answered_by: Option<String>,
@@ -920,10 +924,18 @@ pub enum Event {
         call_id: CallId,
         /// Exit state and number of changes; or the reason why the trial failed.
         summary: String,
+        /// Exit code of the command; `None` if it has none, for example after a signal.
+        exit_code: Option<i32>,
         /// Output of the call, cut if it is long.
         output: String,
-        /// Changes of files, cut if they are long.
-        changes: String,
+        /// Changes of files, at most 2,000 with paths of 64 KiB. Records of earlier versions have a
+        /// text instead, which is read as an empty list.
+        #[serde(deserialize_with = "tried_changes::from_list_or_text")]
+        changes: Vec<TriedChange>,
+        /// The changes as the person sees them, cut if they are long: a line for each, then their
+        /// content in the format of `git diff`.
+        #[serde(default)]
+        diff: String,
         /// True if the call did not run, or its changes are not known.
         is_failed: bool,
         /// Name of the attached front end that asked for the trial; `None` for the front end that

@@ -757,7 +757,7 @@ fn denied(
         reason: reason.to_owned(),
         target: target(ask),
         is_user_request: ask.user_request().is_some(),
-        rule: ask.question.rule.clone(),
+        rule: ask.question.rule.clone().map(Box::new),
         answered_by,
     }
 }

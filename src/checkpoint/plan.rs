@@ -17,27 +17,27 @@ use crate::record::{Checkpoint, LeftOut, Trigger};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
     /// The file is only in the later state.
-    Created,
+    Added,
     /// The file is in both states with another content or kind.
     Modified,
     /// The file is only in the earlier state.
-    Removed,
+    Deleted,
 }
 
 impl ChangeKind {
-    /// Word for a person and for JSON: `created`, `modified` or `removed`.
+    /// Word for a person and for JSON: `added`, `modified` or `deleted`.
     pub fn word(self) -> &'static str {
         match self {
-            ChangeKind::Created => "created",
+            ChangeKind::Added => "added",
             ChangeKind::Modified => "modified",
-            ChangeKind::Removed => "removed",
+            ChangeKind::Deleted => "deleted",
         }
     }
 
     fn of(change: &TreeChange) -> ChangeKind {
         match (&change.before, &change.after) {
-            (None, _) => ChangeKind::Created,
-            (_, None) => ChangeKind::Removed,
+            (None, _) => ChangeKind::Added,
+            (_, None) => ChangeKind::Deleted,
             (Some(_), Some(_)) => ChangeKind::Modified,
         }
     }
@@ -97,8 +97,8 @@ pub enum RestoreChoice {
 pub struct RestorePlan {
     /// Checkpoint that is restored.
     pub checkpoint: Checkpoint,
-    /// Changes from the present state to that of the checkpoint: a file that the restore creates is
-    /// [`ChangeKind::Created`].
+    /// Changes from the present state to that of the checkpoint: a file that the restore adds is
+    /// [`ChangeKind::Added`].
     pub files: Vec<ChangedFile>,
     /// Files that stay as they are, with the reason.
     pub kept: Vec<(String, String)>,
@@ -127,7 +127,7 @@ pub(crate) fn without_left_out(
 ) -> (Vec<ChangedFile>, Vec<(String, String)>) {
     let (kept, files): (Vec<_>, Vec<_>) = files
         .into_iter()
-        .partition(|file| file.kind == ChangeKind::Removed && left_out.may_contain(&file.path));
+        .partition(|file| file.kind == ChangeKind::Deleted && left_out.may_contain(&file.path));
     let kept = kept.iter().map(|file| (file.name(), LEFT_OUT.to_owned()));
     (files, kept.collect())
 }
@@ -140,7 +140,7 @@ pub(crate) fn without_ignored(
     rules: &[IgnoreTexts],
 ) -> (Vec<ChangedFile>, Vec<(String, String)>) {
     let (kept, files): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| {
-        let rules = rules.get(file.root).filter(|_| file.kind == ChangeKind::Removed);
+        let rules = rules.get(file.root).filter(|_| file.kind == ChangeKind::Deleted);
         rules.is_some_and(|rules| rules.is_ignored(file.relative()))
     });
     let kept = kept.iter().map(|file| (file.name(), IGNORED.to_owned()));
@@ -162,7 +162,7 @@ pub(crate) fn choose(
         let id = (file.root, file.path.clone());
         file.is_users = users.contains(&id);
         // Removing a file plants nothing.
-        let reason = if file.kind != ChangeKind::Removed && is_protected(&file) {
+        let reason = if file.kind != ChangeKind::Deleted && is_protected(&file) {
             Some(PROTECTED)
         } else if unsaved.contains(&id) {
             Some(UNSAVED)

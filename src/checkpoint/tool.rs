@@ -216,12 +216,12 @@ fn detail(plan: &RestorePlan) -> String {
     text
 }
 
-/// Word for what a restore does with a file.
+/// Word for what a restore will do with a file: `add`, `modify` or `delete`.
 pub fn verb(file: &ChangedFile) -> &'static str {
     match file.kind {
-        ChangeKind::Created => "create",
-        ChangeKind::Modified => "change",
-        ChangeKind::Removed => "remove",
+        ChangeKind::Added => "add",
+        ChangeKind::Modified => "modify",
+        ChangeKind::Deleted => "delete",
     }
 }
 
@@ -239,7 +239,7 @@ fn kept_lines(kept: &[(String, String)]) -> String {
 fn output(id: u64, restored: &Restored) -> ToolOutput {
     let names = restored.files.iter().take(NAMES_MAX);
     let names: Vec<String> =
-        names.map(|file| format!("{} {}", verb(file), printable(&file.name()))).collect();
+        names.map(|file| format!("{} {}", file.kind.word(), printable(&file.name()))).collect();
     let text = format!(
         "restored {} of checkpoint {id}: {}{}\ncheckpoint {} has the state before",
         count(restored.files.len()),

@@ -1,6 +1,7 @@
 //! Commands and their arguments. The doc comments of commands, flags and their values are the text
 //! of `--help`.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -512,7 +513,7 @@ pub enum CheckpointsAction {
     /// Show the files that differ between a checkpoint and the present state
     Diff {
         /// Number of the checkpoint as shown by `list`
-        #[arg(value_name = "ID")]
+        #[arg(value_name = "ID", value_parser = checkpoint_id)]
         id: u64,
         /// Compare with the state after the run instead
         #[arg(long)]
@@ -524,7 +525,7 @@ pub enum CheckpointsAction {
     /// Restore the files of a checkpoint; the present state becomes a checkpoint
     Restore {
         /// Number of the checkpoint as shown by `list`
-        #[arg(value_name = "ID")]
+        #[arg(value_name = "ID", value_parser = checkpoint_id)]
         id: u64,
         /// Flags about files that you have changed.
         #[command(flatten)]
@@ -537,6 +538,23 @@ pub enum CheckpointsAction {
         keep_days: Option<u64>,
     },
 }
+
+/// Parses the id of a checkpoint.
+fn checkpoint_id(text: &str) -> Result<u64, CheckpointIdError> {
+    text.parse().map_err(|_| CheckpointIdError)
+}
+
+/// Text that is not the id of a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CheckpointIdError;
+
+impl fmt::Display for CheckpointIdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the id of a checkpoint is a number, such as 12")
+    }
+}
+
+impl std::error::Error for CheckpointIdError {}
 
 /// Flags of commands that restore files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]

@@ -71,6 +71,35 @@ pub fn requested_format(args: &[OsString]) -> OutputFormat {
     format
 }
 
+/// True if the command line `args`, which begins with the program name, asks a command that runs no
+/// agent for JSON output, also if it is invalid in another way: by `--json`, or by
+/// `--output-format` where that is the same.
+pub fn requests_json(args: &[OsString]) -> bool {
+    let root = command();
+    let mut words = args.iter().skip(1).map(|word| word.to_str().unwrap_or_default());
+    let first = words.next().unwrap_or_default();
+    let Some(mut found) = root.find_subcommand(first) else { return false };
+    let mut words = words.take_while(|word| *word != "--").peekable();
+    let has_flag =
+        |command: &clap::Command| command.get_arguments().any(|arg| arg.get_long() == Some("json"));
+    // A flag before the subcommand can be global.
+    let (mut takes_json, mut is_given) = (has_flag(found), false);
+    while let Some(word) = words.next() {
+        let format = word.strip_prefix("--output-format");
+        let value = match format {
+            Some("") => words.peek().copied(),
+            Some(value) => value.strip_prefix('='),
+            None => None,
+        };
+        is_given |= word == "--json" || value.is_some_and(|value| value.contains("json"));
+        if let Some(below) = found.find_subcommand(word) {
+            found = below;
+            takes_json |= has_flag(found);
+        }
+    }
+    takes_json && is_given
+}
+
 /// Parses the command line `args`, which begins with the program name. `terminal`: true if a person
 /// is at the terminal. No arguments at a terminal mean `tui`. A first argument `-c` means
 /// `resume --last`; other flags without a command belong to `tui` at a terminal if it accepts them,

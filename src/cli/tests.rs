@@ -443,6 +443,34 @@ fn dollars_are_parsed_to_millionths() {
 }
 
 #[test]
+fn requested_json_is_known_also_for_invalid_command_lines() {
+    let table: [(&[&str], bool); 16] = [
+        (&[], false),
+        (&["undo"], false),
+        (&["undo", "--json"], true),
+        (&["undo", "--json", "--no-such-flag"], true),
+        (&["checkpoints", "--json", "diff", "99"], true),
+        (&["checkpoints", "diff", "abc", "--json"], true),
+        (&["sessions", "show", "--json"], true),
+        (&["sessions", "rm", "--json", "x"], false),
+        (&["replay", "ID", "--output-format", "json"], true),
+        (&["replay", "ID", "--output-format=stream-json"], true),
+        (&["replay", "ID", "--output-format", "text"], false),
+        (&["try", "--", "ls", "--json"], false),
+        (&["try", "--json", "--", "ls"], true),
+        (&["doctor", "policies", "--json"], true),
+        // Runs have a format of their own.
+        (&["run", "--output-format", "json", "x"], false),
+        (&["no-such-command", "--json"], false),
+    ];
+    for (words, expected) in table {
+        let args: Vec<OsString> =
+            ["posse"].iter().chain(words).map(|word| OsString::from(*word)).collect();
+        assert_eq!(requests_json(&args), expected, "{words:?}");
+    }
+}
+
+#[test]
 fn requested_format_is_known_also_for_invalid_command_lines() {
     use OutputFormat::{Json, StreamJson, Text};
     let table: [(&[&str], OutputFormat); 12] = [

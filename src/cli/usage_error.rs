@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use posse_base::failure::{ErrorCode, Exit, Failure};
 
+use crate::args::CheckpointIdError;
 use crate::later;
 
 /// Converts an error of clap about the command line `args`, which begins with the program name.
@@ -103,6 +104,10 @@ fn value(error: &clap::Error, argument: &str, given: &str, help: String) -> Fail
         wrong(ErrorCode::FlagValueInvalid, format!("{flag} cannot be \"{given}\""))
     };
     let failure = failure.caused_by(error);
+    let source = std::error::Error::source(error);
+    if source.is_some_and(<dyn std::error::Error>::is::<CheckpointIdError>) {
+        return failure.fix("`posse checkpoints list` shows the checkpoints with their ids");
+    }
     let valid = text(error, ContextKind::ValidValue).filter(|valid| !valid.is_empty());
     failure.fix(match (suggested_value(error, ContextKind::SuggestedValue), valid) {
         (Some(meant), _) => meant,

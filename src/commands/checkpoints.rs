@@ -135,11 +135,7 @@ impl Command {
             }
             let (before, after) = store.contents(file).map_err(|error| self.failed(&error))?;
             let name = printable(&file.name());
-            let diff =
-                diff::unified(&name, before.as_deref(), after.as_deref().unwrap_or_default());
-            if after.is_none() {
-                writeln!(text, "removed {name}").ok();
-            }
+            let diff = diff::of_file(&name, before.as_deref(), after.as_deref());
             text.push_str(&printable_lines(&diff.text));
         }
         Ok(print(&text))
@@ -239,7 +235,7 @@ fn plan_text(plan: &RestorePlan) -> String {
 fn restored_text(id: u64, restored: &Restored) -> String {
     let mut text = String::new();
     for file in restored.files.iter().take(NAMES_MAX) {
-        writeln!(text, "  {:<8} {}", verb(file), printable(&file.name())).ok();
+        writeln!(text, "  {:<8} {}", file.kind.word(), printable(&file.name())).ok();
     }
     format!(
         "Restored {} files of checkpoint {id}:\n{text}{}`posse checkpoints restore {}` takes this \

@@ -22,11 +22,11 @@ use crate::failure::{ErrorCode, Exit, Failure, printable, printable_lines};
 use crate::journal::StateDir;
 use crate::known_secrets::secrets;
 use crate::sandbox::{
-    self, Captured, ChangeKind, Directory, KeptTrial, ProcessOutcome, RunError, Sandbox, Spawn,
-    TriedCommand, covered_lines, finding_lines, remove_abandoned_trials,
+    self, Captured, Directory, KeptTrial, ProcessOutcome, RunError, Sandbox, Spawn, TriedCommand,
+    covered_lines, finding_lines, remove_abandoned_trials,
 };
 use crate::start_mode::no_checkpoints;
-use crate::tools::trial_diff;
+use crate::tools::trial_diff::{self, TrialPatch};
 use crate::tools::workspace::Workspace;
 use crate::wiring::{Setup, WorkspaceContext, confinement, place, session_id, workspace_roots};
 
@@ -136,11 +136,11 @@ impl<'a> TryCommand<'a> {
         let succeeded = tried.outcome.exit == sandbox::Exit::Code(0);
         // The sandbox has redacted it.
         let output = printable_lines(&output_text(&tried.outcome));
-        let diff = self.masked(trial_diff::text(&tried, &self.context.cwd));
-        let changes = changes_json(&tried, &self.context.cwd);
         let outcome = &tried.outcome;
         let hidden = covered_lines(&outcome.covered_secrets);
         if !self.args.json {
+            let named = trial_diff::Named::NotInDiff;
+            let diff = self.masked(&trial_diff::text(&tried, &self.context.cwd, named));
             let counts = trial_diff::counts(&tried.changes.changes);
             let mut lines = hidden.clone();
             lines.push(format!("{}; {counts}\n", exit_text(outcome)));
@@ -150,10 +150,15 @@ impl<'a> TryCommand<'a> {
             keeps = self.keeps(&tried, succeeded) => keeps,
             _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupt),
         };
+        // Keeping moves the files away.
+        let mask = |text: &str| self.masked(text);
+        let cwd = &self.context.cwd;
+        let patch = self.args.json.then(|| trial_diff::patch(&tried, cwd, mask));
         let mut kept = if keeps { Some(self.keep(&tried).await?) } else { None };
         let is_whole = kept.as_ref().is_none_or(KeptChanges::is_whole);
         if self.args.json {
             let kept = kept.as_ref().map(KeptChanges::json);
+            let TrialPatch { changes, diff } = patch.unwrap_or_default();
             let value = json!({
                 "exitCode": exit_code(outcome), "output": output, "changes": changes,
                 "diff": diff, "hidden": hidden, "kept": kept,
@@ -194,8 +199,8 @@ impl<'a> TryCommand<'a> {
         }
     }
 
-    fn masked(&self, text: String) -> String {
-        self.mask.text(&text).unwrap_or(text)
+    fn masked(&self, text: &str) -> String {
+        self.mask.text(text).unwrap_or_else(|| text.to_owned())
     }
 
     /// True if the changes are kept: as a flag says, or as the person answers. A flag keeps those of
@@ -307,7 +312,7 @@ impl KeptChanges {
     fn json(&self) -> Value {
         let refused = self.kept.refused.iter().map(|change| {
             let path = self.shown(&change.path);
-            json!({ "path": path, "kind": change.kind, "reason": change.reason.to_string() })
+            json!({ "path": path, "change": change.kind.word(), "reason": change.reason.to_string() })
         });
         json!({
             "changes": self.kept.kept,
@@ -316,25 +321,6 @@ impl KeptChanges {
             "checkpoint": self.checkpoint.as_ref().ok().copied().flatten(),
         })
     }
-}
-
-fn changes_json(tried: &TriedCommand, cwd: &Path) -> Value {
-    let row = |change: &sandbox::TrialChange| {
-        let mode = |state: Option<sandbox::FileState>| state.map(|s| format!("{:03o}", s.mode));
-        let mut row = json!({
-            "path": trial_diff::shown_path(change, cwd),
-            "kind": change.kind,
-            "type": change.after.or(change.before).map(|state| state.kind),
-            "bytesBefore": change.before.map(|state| state.size),
-            "bytesAfter": change.after.map(|state| state.size),
-        });
-        if change.kind == ChangeKind::Mode {
-            row["modeBefore"] = json!(mode(change.before));
-            row["modeAfter"] = json!(mode(change.after));
-        }
-        row
-    };
-    Value::from(tried.changes.changes.iter().map(row).collect::<Vec<_>>())
 }
 
 fn output_text(outcome: &ProcessOutcome) -> String {

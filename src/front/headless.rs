@@ -2,6 +2,7 @@
 //! standard error.
 
 mod attention;
+mod denials;
 mod driven;
 mod shutdown;
 mod shutdown_signals;
@@ -13,9 +14,7 @@ use std::time::{Duration, Instant};
 
 use posse_actors::conversation::Usage;
 use posse_actors::cost::dollars;
-use posse_actors::event::{
-    Announcement, DecisionSource, Event, SessionEndReason, SessionError, StartedCall,
-};
+use posse_actors::event::{Announcement, Event, SessionEndReason, SessionError, StartedCall};
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::ports::NEEDS_NETWORK;
 use posse_actors::root_session::{SessionHandle, TurnOutcome};
@@ -38,8 +37,9 @@ use crate::question::{self, AnswerLine, TRYING, TerminalQuestions};
 use crate::resume_hint::Again;
 
 pub use driven::drive;
-pub use start_error::start_error;
+pub use start_error::{command_error, start_error};
 
+use denials::{Denial, Denials};
 use shutdown_signals::SignalEffect;
 
 /// True if a person can answer permission requests: standard error is a terminal, and answers can
@@ -129,7 +129,7 @@ struct Front {
     hurried: bool,
     /// True if the run continues after it has lost its terminal or a reader of its output.
     detached: bool,
-    denials: Vec<Denial>,
+    denials: Denials,
     /// Calls that had started and whose outcome is unknown.
     unknown: Vec<UnknownEnd>,
     /// Cost of the session; `None` until the session has ended.
@@ -146,15 +146,6 @@ struct SessionCost {
     cost_usd: Option<f64>,
     nano_usd: Option<u64>,
     unpriced: u64,
-}
-
-/// Denial of a call because no person could be asked, with its reason.
-#[derive(Debug, Serialize)]
-struct Denial {
-    reason: String,
-    /// Rule that would have allowed the call, if there is one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rule: Option<String>,
 }
 
 /// Call that had started and whose outcome is unknown.
@@ -234,7 +225,7 @@ impl Front {
             stopped: None,
             hurried: false,
             detached: false,
-            denials: Vec::new(),
+            denials: Denials::default(),
             unknown: Vec::new(),
             spent: None,
             worktrees: manner.worktrees.clone(),
@@ -276,12 +267,8 @@ impl Front {
 
     async fn follow(&mut self, announcement: &Arc<Announcement>) {
         let event = announcement.event();
+        self.denials.follow(event);
         match event {
-            Event::PermissionDenied { by, reason, rule, is_user_request: false, .. }
-                if *by == DecisionSource::Nobody =>
-            {
-                self.denials.push(Denial { reason: reason.clone(), rule: rule.clone() });
-            }
             Event::ToolOutcomeUnknown { name, begun, .. } => {
                 self.unknown.push(UnknownEnd { tool: name.clone(), begun: begun.clone() });
             }
@@ -371,9 +358,9 @@ impl Front {
 
     fn permission_hints(&self) -> PermissionHints {
         let shows = self.manner.format != OutputFormat::StreamJson;
-        let rule = shows && self.denials.iter().any(|denial| denial.rule.is_some());
+        let rule = shows && self.denials.list.iter().any(|denial| denial.rule.is_some());
         let needs = |denial: &Denial| denial.reason.contains(NEEDS_NETWORK);
-        let network = self.manner.is_offline && self.denials.iter().any(needs);
+        let network = self.manner.is_offline && self.denials.list.iter().any(needs);
         let mode = Some(self.session.permission_mode());
         PermissionHints { yes: self.manner.yes, rule, network, mode }
     }
@@ -424,7 +411,7 @@ impl Front {
             exit_code: verdict.exit as u8,
             result: verdict.result.as_deref(),
             error,
-            denied: &self.denials,
+            denied: &self.denials.list,
             outcome_unknown: &self.unknown,
             dry_run: self.manner.dry_run,
             usage: match (spent, outcome) {

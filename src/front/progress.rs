@@ -473,7 +473,8 @@ impl ProgressPrinter {
                 format!("! not answered: {}", printable(reason))
             }
             Event::PermissionDenied { by, reason, rule, .. } if *by == DecisionSource::Nobody => {
-                let rule = rule.as_deref().map(|rule| format!("\n  rule: {}", printable(rule)));
+                let rule =
+                    rule.as_ref().map(|rule| format!("\n  rule: {}", printable(&rule.to_string())));
                 format!("! denied: {}{}", printable(reason), rule.unwrap_or_default())
             }
             Event::ModelPartial { cause, .. } => {

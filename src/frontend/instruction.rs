@@ -5,6 +5,7 @@ use posse_actors::conversation::{ContentPart, QuestionId};
 use posse_actors::event::{HunkAnswer, PermissionMode, QuestionAnswer, Scope, UserReply};
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::text::clipped;
+use posse_base::failure::did_you_mean;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -45,6 +46,22 @@ pub enum Instruction {
     /// Answer this permission request with this decision.
     Answer(QuestionId, HumanDecision),
 }
+
+/// All values of `type`, for errors.
+const TYPES: [&str; 12] = [
+    "message",
+    "steer",
+    "follow_up",
+    "interrupt",
+    "compact",
+    "context",
+    "permission.mode",
+    "undo",
+    "rewind",
+    "permission.answer",
+    "question.answer",
+    "plan.answer",
+];
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all_fields = "camelCase", deny_unknown_fields)]
@@ -123,7 +140,8 @@ const HUNK_FORM: &str = r#"use "yes", "no" or {"replace": "TEXT"}"#;
 /// Parses a line. A permission answer without a scope allows once. The error describes the first
 /// fault of the line.
 pub fn parse(line: &[u8]) -> Result<Instruction, String> {
-    let wire: InstructionLine = serde_json::from_slice(line).map_err(|error| json_error(&error))?;
+    let wire: InstructionLine = serde_json::from_slice(line)
+        .map_err(|error| unknown_type(line).unwrap_or_else(|| json_error(&error)))?;
     Ok(match wire {
         InstructionLine::Message { content } => Instruction::Message(parts(content)?),
         InstructionLine::Steer { content } => Instruction::Steer(parts(content)?),
@@ -234,6 +252,17 @@ fn parts(content: Value) -> Result<Vec<ContentPart>, String> {
         }
     }
     Ok(parts)
+}
+
+/// Error of a line whose type is unknown; `None` for other lines. It names all types: the list of the
+/// parser would be cut.
+fn unknown_type(line: &[u8]) -> Option<String> {
+    const NAME_CHARS_MAX: usize = 40;
+    let value: Value = serde_json::from_slice(line).ok()?;
+    let name = value.get("type")?.as_str().filter(|name| !TYPES.contains(name))?;
+    let meant = did_you_mean(name, TYPES).map(|meant| format!("; {meant}")).unwrap_or_default();
+    let name = clipped(name, NAME_CHARS_MAX, "…");
+    Some(format!("unknown type `{name}`{meant}; the types are {}", TYPES.join(", ")))
 }
 
 /// Text of a JSON error without its line number, which is always 1 because each line is parsed
@@ -406,12 +435,40 @@ mod tests {
     }
 
     #[test]
+    fn error_of_an_unknown_type_names_the_types_of_the_guide() {
+        let error = parse(br#"{"type":"nope"}"#).unwrap_err();
+        assert!(error.starts_with("unknown type `nope`; the types are message, "), "{error}");
+        // The parser knows exactly these.
+        let known = serde_json::from_str::<InstructionLine>(r#"{"type":"nope"}"#);
+        let known = known.map(|_| ()).unwrap_err().to_string();
+        let known: Vec<&str> = known.split('`').skip(3).step_by(2).collect();
+        assert_eq!(known, TYPES);
+        let guide = include_str!("../../docs/guide/scripting.md");
+        let section = guide.split("## Instruction stream").nth(1).unwrap();
+        for name in TYPES {
+            assert!(error.contains(name), "{name}: {error}");
+            assert!(
+                section.contains(&format!("`{{\"type\":\"{name}\"")),
+                "{name} is not in the guide"
+            );
+        }
+        let rows = section.lines().take_while(|line| !line.starts_with("- "));
+        for row in rows.filter_map(|row| row.strip_prefix("| `{\"type\":\"")) {
+            let name = row.split('"').next().unwrap();
+            assert!(TYPES.contains(&name), "{name}");
+        }
+    }
+
+    #[test]
     fn describes_errors_of_a_line() {
         let table = [
             ("nonsense", "not valid JSON: expected ident at column 2"),
             (r#"{"type":"interrupt""#, "not valid JSON: EOF while parsing an object at column 19"),
             ("[]", "missing field `type`"),
-            (r#"{"type":"mesage","content":"x"}"#, "unknown variant `mesage`"),
+            (
+                r#"{"type":"mesage","content":"x"}"#,
+                "unknown type `mesage`; did you mean \"message\"?",
+            ),
             (r#"{"type":"message"}"#, "missing field `content`"),
             (r#"{"type":"message","content":" "}"#, "content is empty"),
             (r#"{"type":"message","content":[]}"#, "content is empty"),

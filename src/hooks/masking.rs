@@ -200,8 +200,9 @@ impl Tool for MaskedTool {
         let (tried, mask) = (self.tool.try_call(call, context), Arc::clone(&self.mask));
         Box::pin(async move {
             let mut tried = tried.await?;
-            let CallTrial { summary, output, changes, .. } = &mut tried;
-            for text in [summary, output, changes] {
+            let CallTrial { summary, output, changes, diff, .. } = &mut tried;
+            let paths = changes.iter_mut().map(|change| &mut change.path);
+            for text in [summary, output, diff].into_iter().chain(paths) {
                 redact(&mask, text);
             }
             Ok(tried)

@@ -8,6 +8,7 @@ use posse_actors::ports::{
     PermissionQuestion, Situation, ToolAnnotations, Verdict,
 };
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::commands::{EXECUTE, only_reads};
 use crate::rules::COMMAND_NAMES;
@@ -40,10 +41,10 @@ pub struct Checked {
     /// Parts of the command that no rule or grant covers, at most 256. Empty unless the decision is
     /// `ask`.
     pub needs: Vec<Need>,
-    /// Rule for the user's configuration that would allow the command, as JSON text. `None` if no
-    /// rule is suggested.
+    /// Rule for the user's configuration that would allow the command. `None` if no rule is
+    /// suggested.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub suggested_rule: Option<String>,
+    pub suggested_rule: Option<Value>,
 }
 
 /// Part of a command that no rule or grant covers.

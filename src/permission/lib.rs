@@ -640,10 +640,9 @@ impl RulePolicy {
         })
     }
 
-    /// Returns the narrowest rule for the user's configuration that would have allowed the call, as
-    /// JSON text. `None` if no rule can express it, or if the rule would allow more than calls like
-    /// this one.
-    fn rule_for(case: &JudgedAction<'_>) -> Option<String> {
+    /// Returns the narrowest rule for the user's configuration that would have allowed the call.
+    /// `None` if no rule can express it, or if the rule would allow more than calls like this one.
+    fn rule_for(case: &JudgedAction<'_>) -> Option<Value> {
         let matching = match (case.action.operations.as_slice(), case.scripts.as_slice()) {
             // The whole path: the rule counts in other projects as well.
             ([Operation::Write { path, .. }], []) => {
@@ -657,8 +656,7 @@ impl RulePolicy {
             }
             _ => return None,
         };
-        let rule = json!({ "tool": case.action.tool, "match": matching, "decision": "allow" });
-        Some(rule.to_string())
+        Some(json!({ "tool": case.action.tool, "match": matching, "decision": "allow" }))
     }
 
     /// Describes the folder of a write grant for a person, relative to the first root if possible.

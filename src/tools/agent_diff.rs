@@ -206,11 +206,11 @@ fn format_all(tree: &OpenWorktree, changed: &[Changed], id: &str) -> Result<Stri
         let (before, after) = (tree.before(one)?, tree.after(one)?);
         let diff = diff::unified(&one.path, before.as_deref(), &after.unwrap_or_default());
         let what = match (one.before, one.after) {
-            (_, Side::Nothing) => "removed",
+            (_, Side::Nothing) => "deleted",
             (_, Side::Link) => "a link",
             (_, Side::Other) => "no file any more",
-            (Side::Nothing, Side::File { .. }) => "new",
-            (_, Side::File { .. }) => "changed",
+            (Side::Nothing, Side::File { .. }) => "added",
+            (_, Side::File { .. }) => "modified",
         };
         let (path, added, removed) = (printable(&one.path), diff.added, diff.removed);
         // Writing to a string cannot fail.

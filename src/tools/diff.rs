@@ -74,6 +74,17 @@ pub fn unified(path: &str, before: Option<&[u8]>, after: &[u8]) -> Diff {
     diff
 }
 
+/// Like [`unified`], for a file that may be deleted: `after` is `None` then.
+pub fn of_file(path: &str, before: Option<&[u8]>, after: Option<&[u8]>) -> Diff {
+    let mut diff = unified(path, before, after.unwrap_or_default());
+    if after.is_none() {
+        // The header is the first place with this text.
+        let name = format!("+++ b/{path}\n");
+        diff.text = diff.text.replacen(&name, "+++ /dev/null\n", 1);
+    }
+    diff
+}
+
 /// Byte ranges of two texts that contain all their differences, in whole lines and with some
 /// context.
 struct Window {

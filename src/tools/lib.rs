@@ -36,6 +36,7 @@ mod atomic_write;
 mod change;
 pub mod committed_secrets;
 mod digest;
+mod git_patch;
 mod output;
 mod refusal;
 mod text;

@@ -1,4 +1,7 @@
-//! Text of the changes of a trial: one line for each change, and the unified diff of text files.
+//! Text of the changes of a trial: lines that name changes, and the diff of their content. For
+//! programs, a list of the changes and a patch.
+
+mod patch;
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,8 +12,8 @@ use posse_sandbox::{
     ChangeKind, FileKind, FileState, TrialChange, TrialChanges, TrialContent, TriedCommand,
 };
 
-use crate::diff::unified;
-use crate::text::is_binary;
+use patch::patch_of;
+pub use patch::{TrialPatch, list, patch};
 
 /// Size in bytes of the text from which on changes are only named.
 const TEXT_BYTES_MAX: usize = 256 << 10;
@@ -21,23 +24,29 @@ const NAMES_MAX: usize = 2000;
 /// Maximum size in bytes of a file whose content is compared line by line.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Formats the changes of a trial. Paths are relative to `base` if they are below it. Control
-/// characters are escaped; values that look like secrets are not redacted. Reads files, which blocks.
-pub fn text(tried: &TriedCommand, base: &Path) -> String {
-    let contents = |change: &TrialChange| tried.contents(change, FILE_BYTES_MAX);
-    describe(&tried.changes, base, contents)
+/// Changes that have a line of their own, besides their diff.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Named {
+    /// All changes: a text that is cut still names them all.
+    All,
+    /// Those that the diff does not show, or not completely.
+    NotInDiff,
 }
 
-/// Counts of a list of changes, such as `2 changed, 1 deleted`.
+/// Formats the changes of a trial: lines that name changes, and then the diffs of those that have
+/// one, in the format of `git diff`. Paths are relative to `base` if they are below it. Control
+/// characters are escaped; values that look like secrets are not redacted. Reads files, which blocks.
+pub fn text(tried: &TriedCommand, base: &Path, named: Named) -> String {
+    let contents = |change: &TrialChange| tried.contents(change, FILE_BYTES_MAX);
+    describe(&tried.changes, base, named, contents)
+}
+
+/// Counts of a list of changes, such as `2 modified, 1 deleted`.
 pub fn counts(changes: &[TrialChange]) -> String {
-    let kinds = [
-        (ChangeKind::Added, "added"),
-        (ChangeKind::Changed, "changed"),
-        (ChangeKind::Deleted, "deleted"),
-        (ChangeKind::Mode, "with other permissions"),
-    ];
-    let counted = kinds.into_iter().filter_map(|(kind, word)| {
+    let kinds = [ChangeKind::Added, ChangeKind::Modified, ChangeKind::Deleted, ChangeKind::Mode];
+    let counted = kinds.into_iter().filter_map(|kind| {
         let many = changes.iter().filter(|change| change.kind == kind).count();
+        let word = if kind == ChangeKind::Mode { "with other permissions" } else { kind.word() };
         (many > 0).then(|| format!("{many} {word}"))
     });
     let counted: Vec<String> = counted.collect();
@@ -56,48 +65,75 @@ pub fn names(changes: &[TrialChange], base: &Path) -> Option<String> {
     (changes.len() <= NAMES_MAX).then(|| lines().collect())
 }
 
-/// Names all changes, and then shows the content of those that have one. So a long content hides no
-/// change.
 fn describe(
     found: &TrialChanges,
     base: &Path,
+    named: Named,
     contents: impl Fn(&TrialChange) -> [TrialContent; 2],
 ) -> String {
+    let (mut lines, mut diffs) = (String::new(), String::new());
     let shown = &found.changes[..found.changes.len().min(NAMES_MAX)];
-    let mut text = names(shown, base).unwrap_or_default();
-    let is_single = shown.len() == 1;
+    for change in shown {
+        let name = shown_path(change, base);
+        let is_full = lines.len() + diffs.len() >= TEXT_BYTES_MAX;
+        let content =
+            if is_full { ShownContent::None } else { content(change, base, &contents(change)) };
+        let is_named = named == Named::All || !content.is_complete(change);
+        let mut line = if is_named { heading(change, &name) } else { String::new() };
+        // Writing to a string cannot fail.
+        let _ = match content {
+            ShownContent::None => Ok(()),
+            ShownContent::Diff(diff) => write!(diffs, "{diff}"),
+            ShownContent::Sizes(sizes) if named == Named::All => {
+                writeln!(diffs, "binary or large: {name}: {sizes}")
+            }
+            ShownContent::Sizes(sizes) => write!(line, " (binary or large: {sizes})"),
+        };
+        if is_named {
+            let _ = writeln!(lines, "{line}");
+        }
+    }
     if found.changes.len() > NAMES_MAX {
         let more = count(found.changes.len() - NAMES_MAX, "more change", "more changes");
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "[{more} not shown]");
+        let _ = writeln!(lines, "[{more} not shown]");
     }
     if !found.is_complete {
-        text.push_str("[there are more changes than are read; they cannot be kept]\n");
+        lines.push_str("[there are more changes than are read; they cannot be kept]\n");
     }
-    for change in shown {
-        if text.len() >= TEXT_BYTES_MAX {
-            break;
-        }
-        let name = shown_path(change, base);
-        let body = body(change, &name, &contents(change));
-        // A unified diff names its file.
-        if !body.is_empty() && !is_single && !body.starts_with("--- ") {
-            let _ = write!(text, "\n{}\n", heading(change, &name));
-        }
-        text.push_str(&body);
+    lines + &diffs
+}
+
+/// Content of a change for a person.
+enum ShownContent {
+    /// There is none, or no space for it.
+    None,
+    /// Diff in the format of git.
+    Diff(String),
+    /// Sizes of a file whose content is not shown.
+    Sizes(String),
+}
+
+impl ShownContent {
+    /// True if it shows everything that [`heading`] says about `change`.
+    fn is_complete(&self, change: &TrialChange) -> bool {
+        let is_diff = matches!(self, ShownContent::Diff(_));
+        is_diff && !change.is_stale && patch::shows_permissions(change)
     }
-    text
+}
+
+fn content(change: &TrialChange, base: &Path, contents: &[TrialContent; 2]) -> ShownContent {
+    match patch_of(change, base, contents) {
+        Ok((diff, _)) => ShownContent::Diff(printable_lines(&diff)),
+        Err(patch::NotInDiff::Binary | patch::NotInDiff::Large) => {
+            ShownContent::Sizes(sizes(change))
+        }
+        Err(_) => ShownContent::None,
+    }
 }
 
 /// Line about one change.
 fn heading(change: &TrialChange, name: &str) -> String {
-    let word = match change.kind {
-        ChangeKind::Added => "added",
-        ChangeKind::Changed => "changed",
-        ChangeKind::Deleted => "deleted",
-        ChangeKind::Mode => "mode",
-    };
-    let mut line = format!("{word:<8} {name}");
+    let mut line = format!("{:<8} {name}", change.kind.word());
     if change.after.or(change.before).is_some_and(|state| state.kind == FileKind::Folder) {
         line.push('/');
     }
@@ -123,66 +159,12 @@ fn is_no_link(states: &[FileState]) -> bool {
     states.iter().all(|state| state.kind != FileKind::Link)
 }
 
-/// Lines about the content of a change.
-fn body(change: &TrialChange, name: &str, contents: &[TrialContent; 2]) -> String {
-    let kind_of = |state: Option<FileState>| state.map(|state| state.kind);
-    let (before, after) = (kind_of(change.before), kind_of(change.after));
-    let is_kind = |kind| [before, after].contains(&Some(kind));
-    if change.kind == ChangeKind::Mode || is_kind(FileKind::Folder) || is_kind(FileKind::Special) {
-        return String::new();
-    }
-    let is_link = |kind| kind == Some(FileKind::Link);
-    if is_link(before) || is_link(after) {
-        return link_lines(contents, (is_link(before), is_link(after)));
-    }
-    match contents {
-        [TrialContent::Unknown, _] | [_, TrialContent::Unknown] => sizes(change),
-        [old, new] => {
-            let (old, new) = (bytes(old), bytes(new));
-            if [old, new].into_iter().flatten().any(is_binary) {
-                return sizes(change);
-            }
-            let mut text = unified(name, old, new.unwrap_or_default()).text;
-            if new.is_none() {
-                // The header is the first place with this text.
-                text = text.replacen(&format!("+++ b/{name}\n"), "+++ /dev/null\n", 1);
-            }
-            printable_lines(&text)
-        }
-    }
-}
-
-fn bytes(content: &TrialContent) -> Option<&[u8]> {
-    match content {
-        TrialContent::Bytes(bytes) => Some(bytes),
-        TrialContent::Absent | TrialContent::Unknown => None,
-    }
-}
-
-/// Targets of links before and after a change.
-fn link_lines(contents: &[TrialContent; 2], (was_link, is_link): (bool, bool)) -> String {
-    let mut text = String::new();
-    for (sign, content, is_link) in [('-', &contents[0], was_link), ('+', &contents[1], is_link)] {
-        match content {
-            TrialContent::Absent => {}
-            TrialContent::Bytes(target) if is_link => {
-                let target = printable(&String::from_utf8_lossy(target));
-                let _ = writeln!(text, "{sign}link to {target}");
-            }
-            _ => {
-                let _ = writeln!(text, "{sign}another kind of file");
-            }
-        }
-    }
-    text
-}
-
 /// Sizes of a file whose content is not shown.
 fn sizes(change: &TrialChange) -> String {
     let size = |state: Option<FileState>| {
         state.map_or("no file".to_owned(), |state| format!("{} bytes", state.size))
     };
-    format!("binary or large: {} before, {} after\n", size(change.before), size(change.after))
+    format!("{} before, {} after", size(change.before), size(change.after))
 }
 
 #[cfg(test)]
@@ -203,11 +185,11 @@ mod tests {
             change(ChangeKind::Deleted, "gone", [file(0o644, 4), None]),
             change(ChangeKind::Added, "d", [None, folder]),
             change(ChangeKind::Added, "d/run.sh", [None, file(0o755, 4)]),
-            change(ChangeKind::Changed, "a\u{1b}b", [file(0o644, 4), file(0o600, 4)]),
-            change(ChangeKind::Changed, "pic", [file(0o644, 9), file(0o644, 12)]),
+            change(ChangeKind::Modified, "a\u{1b}b", [file(0o644, 4), file(0o600, 4)]),
+            change(ChangeKind::Modified, "pic", [file(0o644, 9), file(0o644, 12)]),
             change(ChangeKind::Mode, "tool", [file(0o644, 9), file(0o755, 9)]),
             change(ChangeKind::Added, "l", [None, link]),
-            change(ChangeKind::Changed, "m", [link, file(0o644, 2)]),
+            change(ChangeKind::Modified, "m", [link, file(0o644, 2)]),
             change(
                 ChangeKind::Added,
                 "pipe",
@@ -229,11 +211,13 @@ mod tests {
             [of(change.before, old), of(change.after, new)]
         };
         let found = TrialChanges { changes, is_complete: true };
-        let text = describe(&found, Path::new("/w"), contents);
+        let text = describe(&found, Path::new("/w"), Named::All, contents);
+        insta::assert_snapshot!(text);
+        let text = describe(&found, Path::new("/w"), Named::NotInDiff, contents);
         insta::assert_snapshot!(text);
         assert_eq!(
             counts(&found.changes),
-            "4 added, 3 changed, 1 deleted, 1 with other permissions"
+            "4 added, 3 modified, 1 deleted, 1 with other permissions"
         );
         assert_eq!(counts(&[]), "no file is changed");
     }
@@ -247,7 +231,7 @@ mod tests {
         let line = b"a line of a generated file\n".repeat(1000);
         let contents = |_: &TrialChange| [TrialContent::Absent, TrialContent::Bytes(line.clone())];
         assert_eq!(names(&found.changes, Path::new("/")), None);
-        let text = describe(&found, Path::new("/"), contents);
+        let text = describe(&found, Path::new("/"), Named::All, contents);
         assert!(text.len() < TEXT_BYTES_MAX + (64 << 10) + NAMES_MAX * 40, "{}", text.len());
         assert!(text.contains("w/f1999\n") && !text.contains("w/f2000"));
         assert!(text.contains(

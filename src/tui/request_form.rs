@@ -176,7 +176,9 @@ impl RequestForm {
             }
             (KeyCode::Enter, _) if self.cursor == count => self.begin_text(),
             (KeyCode::Enter, _) if multiple && self.chosen.is_empty() && !has_default => {
-                FormKey::NotOffered
+                FormKey::Invalid(
+                    "nothing is marked: mark with a number or the space bar".to_owned(),
+                )
             }
             (KeyCode::Enter, _) if multiple => {
                 let chosen = std::mem::take(&mut self.chosen);

@@ -63,20 +63,26 @@ fn changes_of_commands_are_taken_back_and_that_as_well() {
     assert_eq!(titles, ["second task", "first task"]);
     let first = [
         ("changed", "modified"),
-        ("d/moved", "created"),
-        ("made", "created"),
-        ("moved", "removed"),
-        ("removed", "removed"),
-        ("written", "created"),
+        ("d/moved", "added"),
+        ("made", "added"),
+        ("moved", "deleted"),
+        ("removed", "deleted"),
+        ("written", "added"),
     ];
     assert_eq!(changes(&rows[1]["changes"]), pairs(&first));
     assert_eq!(changes(&json_of(&machine, &["checkpoints", "diff", "1", "--run"])), pairs(&first));
+    let named = machine.posse(&["checkpoints", "diff", "1"]).stdout;
+    for line in ["modified changed\n", "added    made\n", "deleted  moved\n"] {
+        assert!(named.contains(line), "{named}");
+    }
+    let patch = machine.posse(&["checkpoints", "diff", "1", "--run", "--patch"]).stdout;
+    assert!(patch.contains("--- a/moved\n+++ /dev/null\n@@ -1 +0,0 @@\n-m\n"), "{patch}");
     let patch = machine.posse(&["checkpoints", "diff", "2", "--patch"]).stdout;
     assert!(patch.contains("--- a/changed\n") && patch.contains("+more\n"), "{patch}");
 
     let undone = machine.posse(&["undo"]);
     undone.assert_code(0);
-    assert!(undone.stdout.contains("change   changed"), "{}", undone.stdout);
+    assert!(undone.stdout.contains("  modified changed\n"), "{}", undone.stdout);
     assert_eq!(machine.read("changed"), "after\n");
     machine.posse(&["undo"]).assert_code(0);
     assert_eq!((machine.read("changed"), machine.read("removed")), ("before\n".into(), "r".into()));

@@ -56,6 +56,12 @@ fn invalid_command_lines_are_refused() {
         (&["sessions", "lst"], "did you mean \"list\"?"),
         (&["sessions", "show"], "ID"),
         (&["config", "shwo"], "did you mean \"show\"?"),
+        (
+            &["checkpoints", "diff", "abc"],
+            "error[CLI007]: <ID> cannot be \"abc\"\n  why: the id of a checkpoint is a number, such as 12\n  \
+             fix: `posse checkpoints list` shows the checkpoints with their ids\n",
+        ),
+        (&["checkpoints", "restore", "-1"], "CLI0"),
     ];
     for (args, words) in table {
         assert_refused(&machine.posse(args), 2, words);
@@ -483,4 +489,92 @@ fn errors_at_start_are_also_json_on_request() {
     assert_eq!(line["errors"].as_array().map(Vec::len), Some(1), "{line}");
     assert!(line["error"]["where"].as_str().unwrap().contains("config.json"), "{line}");
     assert_eq!(machine.posse(&["run", "--help", "--output-format", "json"]).code, Some(0));
+}
+
+/// A command that has the flag `--json`.
+struct CommandWithJson {
+    /// Its name, and those of the commands above it.
+    path: Vec<String>,
+    /// Values for its required arguments.
+    values: Vec<String>,
+    /// True if an unknown flag is the beginning of one of its arguments.
+    takes_any_flag: bool,
+}
+
+fn commands_with_json() -> Vec<CommandWithJson> {
+    fn walk(
+        command: &clap::Command,
+        path: &[String],
+        inherits: bool,
+        found: &mut Vec<CommandWithJson>,
+    ) {
+        let json = command.get_arguments().find(|arg| arg.get_long() == Some("json"));
+        let has_json = inherits || json.is_some();
+        if has_json && !command.is_subcommand_required_set() {
+            let required = command.get_positionals().filter(|arg| arg.is_required_set());
+            let values = required.flat_map(|arg| {
+                let dashes = arg.is_last_set().then(|| "--".to_owned());
+                dashes.into_iter().chain(["1".to_owned()])
+            });
+            let takes_any_flag = command.get_positionals().any(clap::Arg::is_trailing_var_arg_set);
+            let (path, values) = (path.to_vec(), values.collect());
+            found.push(CommandWithJson { path, values, takes_any_flag });
+        }
+        let is_global = inherits || json.is_some_and(clap::Arg::is_global_set);
+        for below in command.get_subcommands() {
+            let path = [path, &[below.get_name().to_owned()]].concat();
+            walk(below, &path, is_global, found);
+        }
+    }
+    let mut found = Vec::new();
+    walk(&posse::cli::command(), &[], false, &mut found);
+    found
+}
+
+#[test]
+fn errors_of_all_commands_with_json_are_json_as_well() {
+    let machine = Machine::new();
+    let commands = commands_with_json();
+    let names: Vec<String> = commands.iter().map(|command| command.path.join(" ")).collect();
+    for name in ["undo", "checkpoints diff", "grants revoke", "sessions show", "replay", "try"] {
+        assert!(names.iter().any(|known| known == name), "{name} is not in {names:?}");
+    }
+    let failing: [&[&str]; 2] = [&["--json", "--no-such-flag"], &["--json", "--cwd", "nowhere"]];
+    for flags in failing {
+        for CommandWithJson { path, values, takes_any_flag } in &commands {
+            if *takes_any_flag && flags.contains(&"--no-such-flag") {
+                continue;
+            }
+            let flags = flags.iter().map(|flag| (*flag).to_owned());
+            let args: Vec<String> =
+                path.iter().cloned().chain(flags).chain(values.iter().cloned()).collect();
+            let ended = machine.posse(&args);
+            let object: Value = serde_json::from_str(&ended.stdout)
+                .unwrap_or_else(|_| panic!("{args:?}: {:?} {}", ended.stdout, ended.stderr));
+            let code = object["error"]["code"].as_str().unwrap_or_else(|| panic!("{object}"));
+            assert!(ended.stderr.contains(&format!("error[{code}]: ")), "{}", ended.stderr);
+            assert_eq!(object["exitCode"], json!(ended.code), "{args:?}: {object}");
+            assert_ne!(ended.code, Some(0), "{args:?}");
+        }
+    }
+}
+
+#[test]
+fn error_of_a_command_with_json_has_the_members_of_other_errors() {
+    let machine = Machine::new();
+    let ended = machine.posse(&["undo", "--json"]);
+    ended.assert_code(1);
+    let object: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(object["exitCode"], 1);
+    let error = &object["error"];
+    assert_eq!(error["code"], "UND001", "{object}");
+    for member in ["what", "why", "fix"] {
+        let text = error[member].as_str().unwrap_or_else(|| panic!("{member}: {object}"));
+        assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
+    }
+    let ended = machine.posse(&["checkpoints", "diff", "99", "--json"]);
+    let object: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(object["error"]["code"], "CKP002", "{object}");
+    // Without the flag, standard output is empty as before.
+    assert_eq!(machine.posse(&["undo"]).stdout, "");
 }

@@ -37,8 +37,8 @@ fn model_reads_the_changes_and_nothing_is_changed_or_asked() {
         for part in [
             "said\n(exit 0, ",
             "dry run: the workspace was not changed; in the trial: ",
-            "1 added, 1 changed, 1 deleted, 1 with other permissions\n",
-            "changed  a\n",
+            "1 added, 1 modified, 1 deleted, 1 with other permissions\n",
+            "modified a\n",
             "--- a/a\n+++ b/a\n@@ -1 +1,2 @@\n a\n+more\n",
             "deleted  d/b\n",
             "added    new\n",
@@ -179,7 +179,7 @@ fn dry_run_of_a_killed_process_can_be_made_again_and_its_trial_is_removed() {
     assert_eq!(resumed.code, Some(0), "{}{}", resumed.stdout, resumed.stderr);
     let results = server.tool_results();
     assert!(results[0].contains("It changes nothing, so it can be made again"), "{}", results[0]);
-    assert!(results[1].contains("changed  a\n"), "{}", results[1]);
+    assert!(results[1].contains("modified a\n"), "{}", results[1]);
     let began = Instant::now();
     while fs::read_dir(&trials).unwrap().count() > 0 {
         assert!(began.elapsed() < Duration::from_secs(20), "a trial stays");

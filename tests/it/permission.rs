@@ -63,7 +63,9 @@ fn unattended_denial_continues_and_exits_with_4() {
     let denied = object["denied"].as_array().unwrap();
     assert_eq!(denied.len(), 1);
     assert!(denied[0]["reason"].as_str().unwrap().contains("no user can be asked"), "{denied:?}");
-    assert!(denied[0]["rule"].as_str().unwrap().contains("commandPrefix"), "{denied:?}");
+    assert_eq!(denied[0]["rule"]["match"], json!({"commandPrefix": "touch made"}), "{denied:?}");
+    let shown = ["tool", "targetType", "targetName", "detail"].map(|name| &denied[0][name]);
+    assert_eq!(shown, ["bash", "tool", "bash", "touch made"], "{denied:?}");
 }
 
 #[test]
@@ -93,7 +95,9 @@ fn suggested_rule_allows_the_call() {
     ended.assert_code(4);
     let denied = events.iter().find(|event| event["type"] == "permission.denied").unwrap();
     assert_eq!(denied["by"], "nobody");
-    let rule: serde_json::Value = serde_json::from_str(denied["rule"].as_str().unwrap()).unwrap();
+    let rule = &denied["rule"];
+    let checked = machine.posse(&["permissions", "check", "touch made"]);
+    assert_eq!(checked.events()[0]["suggestedRule"], *rule, "{}", checked.stdout);
 
     let server = ModelServer::start(vec![runs("touch made"), says("done")]);
     let machine = Machine::configured(&server, &json!({"permissions": [rule]}), &json!({}));

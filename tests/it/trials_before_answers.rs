@@ -74,7 +74,12 @@ fn person_keeps_drops_or_repeats_a_trial() {
         driver.answer(&first, "try");
         let tried = driver.running.wait_for("permission.tried");
         assert_eq!(tried["requestId"], first["requestId"]);
-        assert_eq!(tried["isFailed"], false);
+        assert_eq!((&tried["isFailed"], &tried["exitCode"]), (&json!(false), &json!(0)));
+        let listed = json!([
+            {"path": ".envrc", "change": "added", "type": "file", "bytesAfter": 2},
+            {"path": "a", "change": "modified", "type": "file", "bytesBefore": 2, "bytesAfter": 7},
+        ]);
+        assert_eq!(tried["changes"], listed);
         assert!(tried["output"].as_str().unwrap().contains("said\n"), "{tried}");
         let again = driver.asked();
         assert_eq!((&again["requestId"], &again["trial"]), (&first["requestId"], &json!("keep")));
@@ -225,7 +230,7 @@ fn attached_program_tries_and_drops() {
     let asked = client.wait_for("permission.requested");
     client.answer(&asked, "try");
     let tried = client.wait_for("permission.tried");
-    assert!(tried["changes"].as_str().unwrap().contains("\n+more\n"), "{tried}");
+    assert!(tried["diff"].as_str().unwrap().contains("\n+more\n"), "{tried}");
     let again = client.wait_for("permission.requested");
     assert_eq!((&again["requestId"], &again["trial"]), (&asked["requestId"], &json!("keep")));
     client.answer(&again, "deny");
@@ -260,7 +265,7 @@ fn command_of_a_subagent_in_a_worktree_is_tried() {
         let tried = driver.running.wait_for("permission.tried");
         assert_eq!(tried["isFailed"], false, "{tried}");
         assert!(tried["output"].as_str().unwrap().contains("said\n"), "{tried}");
-        let changes = tried["changes"].as_str().unwrap();
+        let changes = tried["diff"].as_str().unwrap();
         for part in ["\n+more\n", "added    made\n", "added    .envrc\n"] {
             assert!(changes.contains(part), "{part}: {changes}");
         }

@@ -84,7 +84,7 @@ fn tried(machine: &Machine, args: &[&str]) -> (FinishedRun, Value) {
 /// Paths of the changes of one kind.
 fn of_kind(value: &Value, kind: &str) -> Vec<String> {
     let changes = value["changes"].as_array().unwrap().iter();
-    let wanted = changes.filter(|change| change["kind"] == kind);
+    let wanted = changes.filter(|change| change["change"] == kind);
     wanted.map(|change| change["path"].as_str().unwrap().to_owned()).collect()
 }
 
@@ -139,9 +139,13 @@ fn dropped_trial_leaves_every_byte_of_the_workspace() {
     let ended = machine.posse(&["try", "--", EVERYTHING]);
     ended.assert_code(0);
     assert!(ended.stdout.ends_with("Dropped.\n"), "{}", ended.stdout);
-    for line in
-        ["\n+more\n", "deleted  d/e/c\n", "added    d/f\n", "mode     tool.sh (mode 644 to 755)"]
-    {
+    for line in [
+        "\n+more\n",
+        "diff --git a/d/e/c b/d/e/c\ndeleted file mode 100644\n",
+        "diff --git a/d/f b/d/f\nnew file mode 100644\n",
+        "diff --git a/tool.sh b/tool.sh\nold mode 100644\nnew mode 100755\n",
+        "added    pipe (no regular file)\n",
+    ] {
         assert!(ended.stdout.contains(line), "{line}: {}", ended.stdout);
     }
     assert_eq!(digest(&machine.path("work")), before);
@@ -153,7 +157,7 @@ fn dropped_trial_leaves_every_byte_of_the_workspace() {
     assert_eq!(digest(&machine.path("work")), before);
     // Secrets are hidden, and existing control files cannot be changed, as in any command.
     assert!(!value["output"].as_str().unwrap().contains(".env\n"), "{value}");
-    let changed: Vec<String> = ["added", "changed", "deleted", "mode"]
+    let changed: Vec<String> = ["added", "modified", "deleted", "mode"]
         .iter()
         .flat_map(|kind| of_kind(&value, kind))
         .collect();
@@ -254,7 +258,7 @@ fn changes_of_a_failed_command_are_not_kept_by_a_flag() {
     ended.assert_code(1);
     assert_eq!((&value["exitCode"], &value["kept"]), (&json!(3), &Value::Null));
     assert_eq!(
-        (&value["output"], of_kind(&value, "changed")),
+        (&value["output"], of_kind(&value, "modified")),
         (&json!("said\n"), vec!["a".to_owned()])
     );
     assert_eq!(digest(&machine.path("work")), before);
@@ -320,12 +324,13 @@ fn unreadable_and_huge_files_do_not_stop_a_trial() {
                    for i in $(seq 300); do echo $i > f$i; done";
     let (ended, value) = tried(&machine, &["--keep", "--", command]);
     ended.assert_code(0);
-    assert!(
-        value["diff"]
-            .as_str()
-            .unwrap()
-            .contains("binary or large: no file before, 3000 bytes after")
-    );
+    let changes = value["changes"].as_array().unwrap();
+    let zeros = changes.iter().find(|change| change["path"] == "zeros").unwrap();
+    let row = json!({
+        "path": "zeros", "change": "added", "type": "file", "bytesAfter": 3000,
+        "notInDiff": "binary",
+    });
+    assert_eq!(*zeros, row);
     assert_eq!(fs::metadata(machine.work("shut")).unwrap().mode() & 0o7777, 0);
     let sparse = fs::metadata(machine.work("sparse")).unwrap();
     assert!(sparse.len() == 1 << 40 && sparse.blocks() == 0);
@@ -387,7 +392,7 @@ fn added_workspace_folders_are_views_as_well() {
     let (ended, value) = tried(&machine, &["--", &command]);
     ended.assert_code(0);
     assert_eq!((digest(&other), digest(&machine.path("work"))), before);
-    assert_eq!(of_kind(&value, "changed"), [other.join("f").display().to_string()]);
+    assert_eq!(of_kind(&value, "modified"), [other.join("f").display().to_string()]);
     let (ended, _) = tried(&machine, &["--keep", "--", &command]);
     ended.assert_code(0);
     assert_eq!(fs::read_to_string(other.join("f")).unwrap(), "new\n");
@@ -463,4 +468,99 @@ fn changes_that_cannot_be_kept_have_a_failure_of_their_own() {
     assert!(!ended.stderr.contains("doctor"), "{}", ended.stderr);
     assert!(!machine.work(&name).exists());
     assert_nothing_is_left(&machine);
+}
+
+/// `git apply` and `patch` turn the files before a command into those after it.
+#[test]
+fn diff_of_a_trial_is_a_patch_and_its_changes_are_a_list() {
+    let command = "echo more >> a; rm -r d; mkdir d; echo other > d/f; chmod 755 tool.sh; \
+                   mv src moved; rm link; ln -s a link; printf 'no end' > 'b c'; : > empty; \
+                   ln -s nowhere 'new link'; head -c 99 /dev/zero > zeros; mkdir folder; \
+                   printf 'caf\\351\\n' > latin; mkfifo pipe; chmod 600 tool.sh; git add a";
+    let machine = machine();
+    // A secret of the environment, which posse knows.
+    let secret = "unused-token-5f0c9a7e41";
+    let (ended, value) = tried(&machine, &["--", &format!("{command}; echo {secret} > token")]);
+    ended.assert_code(0);
+    let reason = |path: &str| {
+        let changes = value["changes"].as_array().unwrap();
+        let change = changes.iter().find(|change| change["path"] == path);
+        change.unwrap_or_else(|| panic!("{path}: {value}"))["notInDiff"].clone()
+    };
+    for (path, expected) in [
+        ("zeros", "binary"),
+        ("latin", "binary"),
+        ("folder", "folder"),
+        ("pipe", "special"),
+        ("tool.sh", "permissions"),
+        (".git/index", "git"),
+        ("token", "secret"),
+    ] {
+        assert_eq!(reason(path), expected, "{path}");
+    }
+    assert_eq!(reason("a"), Value::Null);
+    let diff = value["diff"].as_str().unwrap();
+    fs::write(machine.path("patch"), diff).unwrap();
+    let run = |program: &str, args: &[&str], folder: &str| {
+        let mut command = Command::new(program);
+        let ended = command.args(args).current_dir(machine.path(folder)).output().unwrap();
+        let text = String::from_utf8([ended.stdout, ended.stderr].concat()).unwrap();
+        assert!(ended.status.success(), "{program} {args:?}: {text}\n{diff}");
+    };
+    run("cp", &["-a", "work", "copy"], ".");
+    run("git", &["apply", "--check", "../patch"], "work");
+    run("git", &["apply", "../patch"], "work");
+    if Command::new("patch").arg("--version").output().is_ok() {
+        run("patch", &["-p1", "-i", "../patch"], "copy");
+        run("diff", &["-r", "--no-dereference", "work", "copy"], ".");
+    }
+    let read = |path: &str| machine.read(path);
+    assert_eq!(
+        (read("a"), read("d/f"), read("b c")),
+        ("a\nmore\n".into(), "other\n".into(), "no end".into())
+    );
+    assert_eq!(read("moved/main.rs"), "src/main.rs\n");
+    assert_eq!(fs::read_link(machine.work("link")).unwrap(), Path::new("a"));
+    assert_eq!(fs::read_link(machine.work("new link")).unwrap(), Path::new("nowhere"));
+    assert!(!machine.work("d/b").exists() && !machine.work("src").exists());
+    assert_eq!(read("empty"), "");
+}
+
+#[test]
+fn trial_names_each_change_once() {
+    let machine = machine();
+    let command = "echo more >> a; rm d/b; echo x > n; chmod 755 tool.sh; mkdir folder; \
+                   head -c 9 /dev/zero > zeros; chmod 600 d/e/c";
+    let ended = machine.posse(&["try", "--", command]);
+    ended.assert_code(0);
+    let shown: Vec<&str> =
+        ended.stdout.lines().filter(|line| !line.starts_with("SBX011 ")).collect();
+    insta::assert_snapshot!(shown.join("\n"), @"
+    added    folder/
+    added    zeros (binary or large: no file before, 9 bytes after)
+    mode     d/e/c (mode 644 to 600)
+    diff --git a/a b/a
+    --- a/a
+    +++ b/a
+    @@ -1 +1,2 @@
+     a
+    +more
+    diff --git a/n b/n
+    new file mode 100644
+    --- /dev/null
+    +++ b/n
+    @@ -0,0 +1 @@
+    +x
+    diff --git a/tool.sh b/tool.sh
+    old mode 100644
+    new mode 100755
+    diff --git a/d/b b/d/b
+    deleted file mode 100644
+    --- a/d/b
+    +++ /dev/null
+    @@ -1 +0,0 @@
+    -d/b
+    The command succeeded; 3 added, 1 modified, 1 deleted, 2 with other permissions
+    Dropped.
+    ");
 }

@@ -127,7 +127,7 @@ fn agents_in_worktrees_do_not_conflict() {
         assert!(result.contains("It changed in its worktree, and not in the workspace: "));
         assert!(result.contains(added) && result.contains("agent_merge {\"id\": "), "{result}");
     }
-    assert!(diff.contains("changed f (+1 -1)\n--- a/f\n+++ b/f\n"), "{diff}");
+    assert!(diff.contains("modified f (+1 -1)\n--- a/f\n+++ b/f\n"), "{diff}");
     assert!(diff.contains("-one\n+one by one\n"), "{diff}");
     assert!(merged.starts_with("updated f (+1 -1") && merged.contains("was removed"), "{merged}");
     assert!(joined.starts_with("updated f (+1 -1"), "{joined}");

@@ -121,6 +121,31 @@ pub enum MessageKind {
     Aside,
 }
 
+/// Change of one file in a trial of a command.
+#[serde_with_macros::skip_serializing_none]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct TriedChange {
+    /// Path, relative to the working directory if it is below it.
+    pub path: String,
+    /// Kind of the change: `added`, `modified`, `deleted`, or `mode` if only the permissions differ.
+    pub change: String,
+    /// Kind of the file: `file`, `folder`, `link` or `special` (pipe, socket or device).
+    pub r#type: String,
+    /// Size in bytes before; `None` if there was no file.
+    pub bytes_before: Option<u64>,
+    /// Size in bytes after; `None` if there is no file.
+    pub bytes_after: Option<u64>,
+    /// Permissions before, as octal number. `None` if they are the same.
+    pub mode_before: Option<String>,
+    /// Permissions after, as octal number. `None` if they are the same.
+    pub mode_after: Option<String>,
+    /// Reason why `diff` of `posse try --json` does not contain the change: `binary`, `large`,
+    /// `folder`, `special`, `permissions`, `git`, `outside` or `secret`. `None` in events.
+    pub not_in_diff: Option<String>,
+}
+
 /// Target of a permission request: a tool, an agent that would start, or a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]

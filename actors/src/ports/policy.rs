@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::event::{Grant, Origin, PermissionMode, SandboxTier, Scope};
 use crate::ports::Action;
 use crate::ports::tool::ToolAnnotations;
@@ -111,9 +113,8 @@ pub struct PermissionQuestion {
     pub grants_part: bool,
     /// True if the flag `--yes` allows the call.
     pub yes_covers: bool,
-    /// Rule that would allow the call if the user configured it, as JSON text; `None` if there is
-    /// no such rule.
-    pub rule: Option<String>,
+    /// Rule that would allow the call if the user configured it; `None` if there is no such rule.
+    pub rule: Option<Value>,
     /// Confinement of the call if it is allowed.
     pub confinement: Confinement,
 }

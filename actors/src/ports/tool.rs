@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::conversation::{CallId, ContentPart, InvocationId, SessionId};
-use crate::event::{EditHunk, Event, HunkAnswer, Origin, UserReply, UserRequest};
+use crate::event::{EditHunk, Event, HunkAnswer, Origin, TriedChange, UserReply, UserRequest};
 use crate::ports::{Confinement, ConnectionAsker, PermittedCall, PortFuture, Prepared};
 
 /// A tool that models can call.
@@ -127,10 +127,14 @@ pub trait Tool: Send + Sync + 'static {
 pub struct CallTrial {
     /// Exit state and number of changes, in one line.
     pub summary: String,
+    /// Exit code of the command; `None` if it has none.
+    pub exit_code: Option<i32>,
     /// Output of the call.
     pub output: String,
-    /// Changes of files.
-    pub changes: String,
+    /// Changes of files; a long list is cut.
+    pub changes: Vec<TriedChange>,
+    /// The changes as text for the person.
+    pub diff: String,
     /// Payload of a prepared call that keeps these changes instead of running again. `None`: they
     /// cannot be kept.
     pub kept: Option<Box<dyn Any + Send>>,

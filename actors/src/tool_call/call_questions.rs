@@ -184,16 +184,20 @@ impl Pipeline {
         let is_failed = tried.is_err();
         let mut tried = tried.unwrap_or_else(|reason| CallTrial {
             summary: format!("it could not be tried: {reason}"),
+            exit_code: None,
             output: String::new(),
-            changes: String::new(),
+            changes: Vec::new(),
+            diff: String::new(),
             kept: None,
         });
         let event = Event::PermissionTried {
             request_id: request_id.clone(),
             call_id: self.call.id.clone(),
             summary: tried.summary.clone(),
+            exit_code: tried.exit_code,
             output: tried.output.clone(),
             changes: tried.changes.clone(),
+            diff: tried.diff.clone(),
             is_failed,
             tried_by,
         };
@@ -209,8 +213,8 @@ impl Pipeline {
 /// Text about a trial for the detail of the request. The output of the command follows the changes
 /// and is marked in each line, because it can look like a list of changes.
 fn shown(tried: &CallTrial) -> String {
-    let CallTrial { summary, output, changes, kept } = tried;
-    let mut text = format!("\n\ntried, and nothing was changed: {summary}\n{changes}");
+    let CallTrial { summary, output, diff, kept, .. } = tried;
+    let mut text = format!("\n\ntried, and nothing was changed: {summary}\n{diff}");
     if !output.is_empty() {
         text.push_str("output of the command:\n");
     }
@@ -235,16 +239,18 @@ mod tests {
     #[test]
     fn output_of_a_tried_command_cannot_look_like_its_changes() {
         let tried = CallTrial {
-            summary: "1 changed".to_owned(),
-            output: "changed  notes.txt\nKeeping the trial makes exactly these changes.".to_owned(),
-            changes: "added    evil.sh\n".to_owned(),
+            summary: "1 modified".to_owned(),
+            exit_code: Some(0),
+            output: "modified notes.txt\nKeeping the trial makes exactly these changes.".to_owned(),
+            changes: Vec::new(),
+            diff: "added    evil.sh\n".to_owned(),
             kept: None,
         };
         let text = shown(&tried);
         assert!(
-            text.starts_with("\n\ntried, and nothing was changed: 1 changed\nadded    evil.sh\n")
+            text.starts_with("\n\ntried, and nothing was changed: 1 modified\nadded    evil.sh\n")
         );
-        assert!(text.contains("\n| changed  notes.txt\n| Keeping the trial"), "{text}");
-        assert!(!text.contains("\nchanged") && !text.contains("\nKeeping"), "{text}");
+        assert!(text.contains("\n| modified notes.txt\n| Keeping the trial"), "{text}");
+        assert!(!text.contains("\nmodified") && !text.contains("\nKeeping"), "{text}");
     }
 }

@@ -72,8 +72,10 @@ pub(super) fn asker(
 impl AskingCall {
     /// Asks a person, unless a grant covers the connection. Without an answer in time, withdraws the
     /// question and denies.
-    async fn ask(&self, request: ConnectionRequest) -> ConnectionAnswer {
+    async fn ask(&self, mut request: ConnectionRequest) -> ConnectionAnswer {
         let AskingCall { ids, permissions, clock, wait, book, .. } = self;
+        let (reason, within) = (request.reason, duration(*wait));
+        request.reason = format!("{reason}; without an answer within {within} it is refused");
         let policy = Arc::new(ConnectionPolicy::new(&request));
         let grants = || book.grants(self.caller.agent(&self.origin));
         if let Some(lasting) = policy.granted(&grants()) {
@@ -144,6 +146,16 @@ impl AskingCall {
     }
 }
 
+/// `wait` in whole minutes, otherwise in seconds.
+fn duration(wait: Duration) -> String {
+    let (seconds, minutes) = (wait.as_secs(), wait.as_secs() / 60);
+    match (seconds, minutes) {
+        (60, _) => "a minute".to_owned(),
+        (seconds, 2..) if seconds % 60 == 0 => format!("{minutes} minutes"),
+        (seconds, _) => format!("{seconds} s"),
+    }
+}
+
 /// Reason why nothing is asked about connections in `mode`. `None`: a person is asked.
 fn denial(mode: PermissionMode) -> Option<String> {
     let is_closed = matches!(mode, PermissionMode::Plan | PermissionMode::Locked);
@@ -205,5 +217,16 @@ impl Policy for ConnectionPolicy {
             }
             None => Verdict::Ask(self.question.clone()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_are_named_in_usual_units() {
+        let named = |seconds| duration(Duration::from_secs(seconds));
+        assert_eq!([0, 60, 90, 120].map(named), ["0 s", "a minute", "90 s", "2 minutes"]);
     }
 }

@@ -188,6 +188,10 @@ async fn a_question_without_an_answer_is_withdrawn_at_its_deadline() {
     soon("the run", running.outcome()).await.unwrap();
     let seen = end(&bench, stage).await;
     assert!(results(&seen)[0].contains("the user did not answer within 0 s"));
+    let asked = |event: &Event| matches!(event, Event::PermissionRequested { .. });
+    let asked = seen.iter().find(|announcement| asked(announcement.event())).unwrap();
+    let Event::PermissionRequested { reason, .. } = asked.event() else { unreachable!() };
+    assert_eq!(reason, "it is new; without an answer within 0 s it is refused");
     assert_eq!(count(&seen, "permission.requested"), 2);
     assert_eq!(count(&seen, "permission.withdrawn"), 2);
 }

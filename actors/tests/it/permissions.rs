@@ -66,7 +66,7 @@ async fn yes_flag_does_not_cover_everything() {
             grant: None,
             grants_part: false,
             yes_covers: false,
-            rule: Some(r#"{"allow":"x"}"#.to_owned()),
+            rule: Some(serde_json::json!({"allow": "x"})),
             confinement: test_confinement(),
         })
     }));

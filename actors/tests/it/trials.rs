@@ -74,9 +74,11 @@ impl Tool for TriableTool {
                 return Err("no view".to_owned());
             }
             Ok(CallTrial {
-                summary: "1 changed (exit 0)".to_owned(),
+                summary: "1 modified (exit 0)".to_owned(),
+                exit_code: Some(0),
                 output: "said".to_owned(),
-                changes: "changed  a\n".to_owned(),
+                changes: Vec::new(),
+                diff: "modified a\n".to_owned(),
                 kept: Some(Box::new(Kept(kept))),
             })
         })
@@ -130,7 +132,7 @@ async fn request_returns_under_its_id_with_the_result_of_the_trial() {
         let (again, detail, offer) = asked(&mut stage).await;
         assert_eq!((&again, offer), (&id, Some(TrialOffer::Keep)));
         for part in [
-            "1 changed (exit 0)\nchanged  a\noutput of the command:\n| said\n",
+            "1 modified (exit 0)\nmodified a\noutput of the command:\n| said\n",
             "can behave differently",
         ] {
             assert!(detail.contains(part), "{detail}");

@@ -73,7 +73,7 @@ impl Store {
             .iter()
             .map(|((root, path), stamp)| {
                 let after = Some((stamp.kind, String::new()));
-                let (root, path, kind) = (*root, path.clone(), ChangeKind::Created);
+                let (root, path, kind) = (*root, path.clone(), ChangeKind::Added);
                 (ChangedFile { root, path, kind, is_users: false, before: None, after }, stamp)
             })
             .collect();

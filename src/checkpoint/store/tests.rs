@@ -84,7 +84,7 @@ fn names(files: &[crate::plan::ChangedFile]) -> Vec<(String, ChangeKind)> {
     files.iter().map(|file| (file.name(), file.kind)).collect()
 }
 
-use ChangeKind::{Created, Modified, Removed};
+use ChangeKind::{Added, Deleted, Modified};
 
 #[test]
 fn restore_creates_no_link_that_makes_other_files_protected_ones() {
@@ -125,10 +125,10 @@ fn changes_of_commands_are_restored_and_that_is_taken_back() {
     let one = world.store.finish(one.id).unwrap();
     let changed: Vec<_> = [
         ("changed", Modified),
-        ("link", Removed),
-        ("link/file", Created),
-        ("new/file", Created),
-        ("removed/deep", Removed),
+        ("link", Deleted),
+        ("link/file", Added),
+        ("new/file", Added),
+        ("removed/deep", Deleted),
         ("run", Modified),
     ]
     .map(|(name, kind)| (name.to_owned(), kind))
@@ -238,7 +238,7 @@ fn protected_files_are_not_written() {
     fs::remove_file(world.at("bare/config")).unwrap();
     fs::remove_file(world.at("a")).unwrap();
     let restored = world.restore(one.id, RestoreChoice::All);
-    assert_eq!(names(&restored.files), [("a".to_owned(), Created)]);
+    assert_eq!(names(&restored.files), [("a".to_owned(), Added)]);
     let kept: Vec<&str> = restored.kept.iter().map(|(name, _)| &**name).collect();
     assert_eq!(kept, [".vscode/tasks.json", "bare/config"]);
     assert!(!world.at(".vscode").exists() && !world.at("bare/config").exists());

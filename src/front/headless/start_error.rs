@@ -1,15 +1,42 @@
-//! The JSON line of a run that could not start a session: programs that read standard output get the
-//! error there as well.
+//! The JSON line of a run that could not start a session, or of a command that failed: programs that
+//! read standard output get the error there as well.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use posse_actors::conversation::Usage;
 use posse_actors::event::{FORMAT_VERSION, SessionEndReason, SessionError};
-use posse_base::failure::Failure;
+use posse_base::failure::{Exit, Failure};
 use posse_cli::OutputFormat;
 use serde::Serialize;
 
 use super::error_of;
+
+/// The object of a command with `--json` that failed. Its members are those of [`StartError`] that
+/// are not about a session.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CommandError {
+    exit_code: u8,
+    error: SessionError,
+    /// Further errors.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    errors: Vec<SessionError>,
+}
+
+/// The line for standard output about a command with `--json` that ended with `failures`. `None`
+/// without a failure, and if the command was interrupted.
+pub fn command_error(failures: &[Failure]) -> Option<String> {
+    let (first, rest) = failures.split_first()?;
+    if matches!(first.exit, Exit::Done | Exit::Interrupt) {
+        return None;
+    }
+    let line = CommandError {
+        exit_code: first.exit as u8,
+        error: error_of(first),
+        errors: rest.iter().map(error_of).collect(),
+    };
+    Some(serde_json::to_string(&line).ok()? + "\n")
+}
 
 /// The object of `json`, or the only event of `stream-json`.
 #[derive(Serialize)]

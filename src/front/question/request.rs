@@ -112,8 +112,7 @@ impl RequestForm {
     /// not.
     pub(super) fn looks_like_answer(&self, line: &str) -> bool {
         let words = line.trim().to_ascii_lowercase();
-        let is_numbers =
-            |words: &str| words.split([',', ' ']).all(|part| part.parse::<u32>().is_ok());
+        let is_numbers = |words: &str| numbers(words).is_some_and(|numbers| !numbers.is_empty());
         match &self.request {
             UserRequest::Plan { .. } => {
                 matches!(words.as_str(), "y" | "e" | "a" | "o" | "n" | "no")
@@ -193,7 +192,7 @@ fn question_keys(question: &UserQuestion) -> String {
     match (question.options.len(), question.multiple) {
         (0, _) => {}
         (count, false) => drop(write!(text, " [1-{count}] choose")),
-        (count, true) => drop(write!(text, " [1-{count}] choose, several as 1,2")),
+        (count, true) => drop(write!(text, " [1-{count}] choose, several as 1,2 or 1 2")),
     }
     if question.free_text {
         text += if question.options.is_empty() { " type your answer" } else { " or type your own" };
@@ -215,6 +214,12 @@ fn refusal(line: &str, key: &str) -> HumanDecision {
     let words = rest.trim_start_matches([' ', '\t', ',', ':', '.', ';', '-', '–']).trim();
     let words: String = words.chars().take(REASON_CHARS_MAX).collect();
     HumanDecision::Deny { reason: (!words.is_empty()).then_some(words) }
+}
+
+/// The numbers in `words`, between which are commas or spaces. `None` if a part is no number.
+fn numbers(words: &str) -> Option<Vec<usize>> {
+    let parts = words.split([',', ' ']).filter(|part| !part.is_empty());
+    parts.map(|part| part.parse().ok()).collect()
 }
 
 /// Answer that `words` give to `question`; `None` for a refusal. The error is the text for a line
@@ -240,12 +245,7 @@ fn answer_of(question: &UserQuestion, words: &str) -> Result<Option<QuestionAnsw
     if is_x(words) {
         return Ok(None);
     }
-    let numbers: Option<Vec<usize>> = words
-        .split([',', ' '])
-        .filter(|part| !part.is_empty())
-        .map(|part| part.parse().ok())
-        .collect();
-    if let Some(mut numbers) = numbers.filter(|_| !options.is_empty()) {
+    if let Some(mut numbers) = numbers(words).filter(|_| !options.is_empty()) {
         numbers.sort_unstable();
         numbers.dedup();
         let named = numbers.iter().map(|nth| nth.checked_sub(1).and_then(|at| options.get(at)));
@@ -398,6 +398,13 @@ mod tests {
         assert_eq!(chosen(&["A", "a"], "a"), "a");
         assert_eq!(chosen(&["x", "y"], "x"), "x");
         assert_eq!(chosen(&["Yes", "No"], "no"), "No");
+        for line in ["2 1", "1,2", "1, 2", "2 , 1"] {
+            let decision = decided(form(vec![question(&["a", "b"], true, None)]).line(line));
+            let selected = vec!["a".to_owned(), "b".to_owned()];
+            let answer = QuestionAnswer { selected, text: None };
+            let reply = UserReply::Questions { answers: vec![answer] };
+            assert_eq!(decision, HumanDecision::Reply(reply), "{line}");
+        }
     }
 
     #[test]
@@ -408,6 +415,8 @@ mod tests {
         for (line, of_questions, of_plan) in [
             ("1", true, false),
             ("1,2", true, false),
+            ("2 1", true, false),
+            ("1, 2", true, false),
             ("x", true, false),
             ("o", false, true),
             ("e", false, true),

@@ -76,22 +76,32 @@ pub struct TrialChange {
 }
 
 /// Kind of a change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
     /// The file did not exist.
     Added,
     /// Content or kind of the file differs.
-    Changed,
+    Modified,
     /// The file no longer exists.
     Deleted,
     /// Only the permissions differ.
     Mode,
 }
 
+impl ChangeKind {
+    /// Word for a person and for JSON: `added`, `modified`, `deleted` or `mode`.
+    pub fn word(self) -> &'static str {
+        match self {
+            ChangeKind::Added => "added",
+            ChangeKind::Modified => "modified",
+            ChangeKind::Deleted => "deleted",
+            ChangeKind::Mode => "mode",
+        }
+    }
+}
+
 /// Kind of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
     /// Regular file.
     File,
@@ -101,6 +111,18 @@ pub enum FileKind {
     Link,
     /// Pipe, socket or device.
     Special,
+}
+
+impl FileKind {
+    /// Word for JSON: `file`, `folder`, `link` or `special`.
+    pub fn word(self) -> &'static str {
+        match self {
+            FileKind::File => "file",
+            FileKind::Folder => "folder",
+            FileKind::Link => "link",
+            FileKind::Special => "special",
+        }
+    }
 }
 
 /// State of a file at the end of a trial.
@@ -287,7 +309,7 @@ impl LayerReader<'_> {
             return Ok(());
         };
         if !self.is_same(upper, lower, name, (before, after)) {
-            self.add(ChangeKind::Changed, path, Some(before), Some(after));
+            self.add(ChangeKind::Modified, path, Some(before), Some(after));
         } else if before.mode & 0o777 != after.mode & 0o777 {
             self.add(ChangeKind::Mode, path, Some(before), Some(after));
         }

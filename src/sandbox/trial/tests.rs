@@ -175,11 +175,11 @@ fn changes_of_all_kinds_are_read_and_kept() {
     assert_eq!(
         layers.listed(),
         [
-            "Changed changed",
+            "Modified changed",
             "Deleted file",
             "Added file",
             "Deleted gone",
-            "Changed link",
+            "Modified link",
             "Mode mode",
             "Deleted swapped/x",
             "Deleted swapped",

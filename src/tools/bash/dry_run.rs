@@ -13,6 +13,7 @@ use posse_sandbox::{
 use serde_json::json;
 
 use crate::bash::{Arguments, announce, network, refused, report};
+use crate::trial_diff::Named;
 use crate::{ToolEnvironment, blocking, output, spill, trial_diff};
 
 /// Code of the error about a dry run that is not possible.
@@ -94,7 +95,7 @@ pub(super) async fn run(
     // Also drops the trial, which removes files.
     let (outcome, changes, number) = blocking(move || {
         let counts = trial_diff::counts(&tried.changes.changes);
-        let diff = masked(&trial_diff::text(&tried, &base));
+        let diff = masked(&trial_diff::text(&tried, &base, Named::All));
         let number = tried.changes.changes.len();
         (tried.outcome, format!("{counts}\n{}", bounded(&diff, bytes_max)), number)
     })

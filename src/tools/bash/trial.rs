@@ -5,19 +5,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use posse_actors::conversation::{ContentPart, text_of};
-use posse_actors::event::Event;
+use posse_actors::event::{Event, TriedChange};
 use posse_actors::ports::{
     CallTrial, Confinement, PermittedCall, Prepared, RunContext, ToolOutput,
 };
 use posse_base::failure::printable;
-use posse_sandbox::{KeptTrial, Sandbox, TriedCommand, Update, finding_lines};
+use posse_sandbox::{Exit, KeptTrial, Sandbox, TriedCommand, Update, finding_lines};
 use serde_json::json;
 
 use crate::bash::{BashPayload, PreparedCommand, Process, announce, dry_run, report};
+use crate::trial_diff::Named;
 use crate::{ToolEnvironment, blocking, refusal, trial_diff};
 
 /// Maximum size in bytes of the changes that are shown.
 const CHANGES_BYTES_MAX: usize = 64 << 10;
+
+/// Maximum number of changes in the list of the record.
+const LISTED_MAX: usize = 2000;
 
 /// Maximum number of changes that are named because they were not kept.
 const REFUSED_MAX: usize = 40;
@@ -72,15 +76,15 @@ pub(super) async fn run(
     // The file is removed with the trial.
     tried.outcome.output.spill = None;
     let base = env.workspace.cwd().to_owned();
-    let (tried, changes, are_named) = blocking(move || {
-        let diff = dry_run::masked(&trial_diff::text(&tried, &base));
-        let mut changes = dry_run::bounded(&diff, CHANGES_BYTES_MAX);
+    let (tried, diff, are_named) = blocking(move || {
+        let diff = dry_run::masked(&trial_diff::text(&tried, &base, Named::All));
+        let mut diff = dry_run::bounded(&diff, CHANGES_BYTES_MAX);
         let names = trial_diff::names(&tried.changes.changes, &base);
         let are_named = names.is_some_and(|names| names.len() <= CHANGES_BYTES_MAX);
         if !are_named {
-            changes.push_str("[too many changes to name, so they cannot be kept]\n");
+            diff.push_str("[too many changes to name, so they cannot be kept]\n");
         }
-        (tried, changes, are_named)
+        (tried, diff, are_named)
     })
     .await;
     let notes = dry_run::notes(env, context, &tried.outcome, note).await;
@@ -88,10 +92,27 @@ pub(super) async fn run(
     let counts = trial_diff::counts(&tried.changes.changes);
     let summary = format!("{counts} {}", report::footer(&tried.outcome, timeout, false));
     let output = text_of(&result.content);
+    let changes = listed(&tried, env.workspace.cwd());
+    let exit_code = match tried.outcome.exit {
+        Exit::Code(code) => Some(code),
+        _ => None,
+    };
     let can_keep = are_named && tried.changes.is_complete && !tried.changes.changes.is_empty();
     let kept = KeptCommand { tried, result, base: env.workspace.cwd().to_owned() };
     let kept = can_keep.then(|| Box::new(BashPayload::Kept(Box::new(kept))) as Box<_>);
-    Ok(CallTrial { summary, output, changes, kept })
+    Ok(CallTrial { summary, exit_code, output, changes, diff, kept })
+}
+
+/// Changes for the record of the trial: only the first ones if there are many.
+fn listed(tried: &TriedCommand, base: &Path) -> Vec<TriedChange> {
+    let changes = &tried.changes.changes;
+    let changes = &changes[..changes.len().min(LISTED_MAX)];
+    let mut bytes = 0;
+    let fits = |change: &TriedChange| {
+        bytes += change.path.len();
+        bytes <= CHANGES_BYTES_MAX
+    };
+    trial_diff::list(changes, base, dry_run::masked).into_iter().take_while(fits).collect()
 }
 
 /// A tried command whose changes a person keeps.

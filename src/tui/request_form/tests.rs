@@ -140,6 +140,10 @@ fn several_questions_follow_each_other_and_can_be_corrected() {
 #[test]
 fn question_can_be_answered_in_own_words_or_refused() {
     let one = || stage(vec![with(&["a", "b"], true, None)]);
+    let mut unmarked = one();
+    assert!(press(&mut unmarked, KeyCode::Enter).is_empty());
+    let shown = unmarked.screen(80, 24);
+    assert!(shown.contains("nothing is marked: mark with a number or the space bar"), "{shown}");
     let mut own = one();
     press(&mut own, KeyCode::Char('t'));
     own.types("neither");

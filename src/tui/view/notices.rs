@@ -54,7 +54,7 @@ pub(super) fn of(event: &Event) -> Option<(Role, String)> {
             format!("! not answered: {reason}")
         }
         Event::PermissionDenied { by, reason, rule, .. } if *by == DecisionSource::Nobody => {
-            let rule = rule.as_deref().map(|rule| format!("\n  rule: {rule}")).unwrap_or_default();
+            let rule = rule.as_ref().map(|rule| format!("\n  rule: {rule}")).unwrap_or_default();
             format!("! denied: {reason}{rule}")
         }
         // This front end owns the session; a named answer comes from an attached one.

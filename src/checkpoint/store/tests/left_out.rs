@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{Created, Modified, Removed, World, names};
+use super::{Added, Deleted, Modified, World, names};
 use crate::plan::RestoreChoice;
 
 #[test]
@@ -15,7 +15,7 @@ fn restore_removes_nothing_that_the_checkpoint_left_out() {
     world.put("new", "n");
     world.store.finish(one.id).unwrap();
     let restored = world.restore(1, RestoreChoice::All);
-    assert_eq!(names(&restored.files), [("new".to_owned(), Removed)]);
+    assert_eq!(names(&restored.files), [("new".to_owned(), Deleted)]);
     let kept: Vec<&str> = restored.kept.iter().map(|(name, _)| &**name).collect();
     assert_eq!((kept, world.text("large").as_deref()), (vec!["large"], Some("small by now")));
 }
@@ -50,7 +50,7 @@ fn restore_removes_no_file_that_the_checkpoint_took_for_a_secret() {
     world.put("new", "n");
     world.store.finish(one.id).unwrap();
     let restored = world.restore(one.id, RestoreChoice::All);
-    assert_eq!(names(&restored.files), [("new".to_owned(), Removed)]);
+    assert_eq!(names(&restored.files), [("new".to_owned(), Deleted)]);
     let kept: Vec<&str> = restored.kept.iter().map(|(name, _)| &**name).collect();
     assert_eq!((kept, world.text("file").as_deref()), (vec!["file"], Some("changed")));
     assert!(restored.kept[0].1.contains("taken for a secret"), "{:?}", restored.kept);
@@ -91,8 +91,8 @@ fn restore_removes_no_file_that_the_checkpoint_ignored() {
     let restored = world.restore(one.id, RestoreChoice::All);
     let expected = [
         (".gitignore", Modified),
-        ("new/file", Removed),
-        ("sub/.gitignore", Created),
+        ("new/file", Deleted),
+        ("sub/.gitignore", Added),
         ("sub/b.db", Modified),
     ];
     assert_eq!(names(&restored.files), expected.map(|(name, kind)| (name.to_owned(), kind)));
