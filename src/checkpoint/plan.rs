@@ -60,7 +60,7 @@ pub struct ChangedFile {
 
 impl ChangedFile {
     /// Path relative to the root.
-    pub(crate) fn relative(&self) -> &Path {
+    pub fn relative(&self) -> &Path {
         Path::new(OsStr::from_bytes(&self.path))
     }
 

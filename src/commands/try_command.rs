@@ -1,5 +1,6 @@
 //! `posse try`: runs a command in a trial, shows its changes, and keeps or drops them.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::{self, BufRead, Write as _};
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use posse_base::{terminal, threads};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use crate::checkpoint::NewCheckpoint;
+use crate::checkpoint::{NewCheckpoint, Store, StoreError};
 use crate::cli::TryArgs;
 use crate::commands::{can_confirm, checkpoint_store, print, runtime};
 use crate::config::Environment;
@@ -22,8 +23,8 @@ use crate::failure::{ErrorCode, Exit, Failure, printable, printable_lines};
 use crate::journal::StateDir;
 use crate::known_secrets::secrets;
 use crate::sandbox::{
-    self, Captured, Directory, KeptTrial, ProcessOutcome, RunError, Sandbox, Spawn, TriedCommand,
-    covered_lines, finding_lines, remove_abandoned_trials,
+    self, Captured, Directory, FileKind, KeptTrial, ProcessOutcome, RunError, Sandbox, Spawn,
+    TrialChange, TriedCommand, covered_lines, finding_lines, remove_abandoned_trials,
 };
 use crate::start_mode::no_checkpoints;
 use crate::tools::trial_diff::{self, TrialPatch};
@@ -220,7 +221,8 @@ impl<'a> TryCommand<'a> {
         let cwd = self.context.cwd.clone();
         if tried.changes.changes.is_empty() {
             let kept = KeptTrial { kept: 0, refused: Vec::new(), findings: Vec::new() };
-            return Ok(KeptChanges { kept, cwd, checkpoint: Ok(None), unfinished: None });
+            let (checkpoint, lasting) = (Ok(None), Vec::new());
+            return Ok(KeptChanges { kept, cwd, checkpoint, lasting, unfinished: None });
         }
         let settings = &self.context.loaded.settings.checkpoints;
         let folder = checkpoint_store::folder(&cwd, &self.context.dirs);
@@ -237,15 +239,42 @@ impl<'a> TryCommand<'a> {
         };
         let kept = self.sandbox.keep_trial(tried).await;
         // Also after a failure: a part may have been kept.
-        let finished =
-            checkpoint.as_ref().map_or(Ok(()), |(store, id)| store.finish(*id).map(drop));
-        let unfinished = finished.err().map(failed);
+        let finished = checkpoint.as_ref().ok().map(|(store, id)| finish(store, *id));
+        let finished = finished.transpose();
         let kept = kept.map_err(|error| {
             let failure = failure("the changes cannot be kept", &error);
             failure.fix("check the workspace, then try the command again")
         })?;
-        Ok(KeptChanges { kept, cwd, checkpoint: checkpoint.map(|(_, id)| Some(id)), unfinished })
+        let (covered, unfinished) = match finished {
+            Ok(covered) => (covered, None),
+            Err(error) => (None, Some(failed(error))),
+        };
+        let lasting = covered.map(|covered| lasting(tried, &kept, &covered)).unwrap_or_default();
+        let checkpoint = checkpoint.map(|(_, id)| Some(id));
+        Ok(KeptChanges { kept, cwd, checkpoint, lasting, unfinished })
     }
+}
+
+/// Stores the state after the changes in the checkpoint `id`. Returns the absolute paths of the files
+/// that undoing it brings back.
+fn finish(store: &Store, id: u64) -> Result<BTreeSet<PathBuf>, StoreError> {
+    let changed = store.changes_of_run(&store.finish(id)?)?;
+    let paths =
+        changed.iter().filter_map(|file| Some(store.root(file.root)?.join(file.relative())));
+    Ok(paths.collect())
+}
+
+/// Absolute paths of kept changes of files that are not `covered` by the checkpoint: git ignores them,
+/// or they are too large.
+fn lasting(tried: &TriedCommand, kept: &KeptTrial, covered: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
+    let is_folder = |change: &TrialChange| {
+        let mut states = change.before.iter().chain(&change.after);
+        states.all(|state| state.kind == FileKind::Folder)
+    };
+    let refused: BTreeSet<&PathBuf> = kept.refused.iter().map(|change| &change.path).collect();
+    let changes = tried.changes.changes.iter().filter(|change| !is_folder(change));
+    let paths = changes.map(|change| change.root.join(&change.path));
+    paths.filter(|path| !refused.contains(path) && !covered.contains(path)).collect()
 }
 
 /// Asks on standard error what to do with the changes. True for `k`; false for `n`, the end of the
@@ -270,6 +299,8 @@ struct KeptChanges {
     cwd: PathBuf,
     /// Number of the checkpoint, `None` if nothing was to be kept; or the reason for having none.
     checkpoint: Result<Option<u64>, String>,
+    /// Absolute paths of the changed files that undoing does not bring back.
+    lasting: Vec<PathBuf>,
     /// Failure to store the state after the changes in the checkpoint.
     unfinished: Option<Failure>,
 }
@@ -288,7 +319,8 @@ impl KeptChanges {
         let mut text = format!("Kept {kept} of {} changes.", kept + refused.len());
         match &self.checkpoint {
             Ok(Some(id)) => {
-                write!(text, " Checkpoint {id}: `posse undo` takes them back.").ok();
+                let but = if self.lasting.is_empty() { "." } else { ", except:" };
+                write!(text, " Checkpoint {id}: `posse undo` takes them back{but}").ok();
             }
             Ok(None) => {}
             Err(reason) => {
@@ -296,6 +328,13 @@ impl KeptChanges {
             }
         }
         text.push('\n');
+        for path in self.lasting.iter().take(REFUSED_MAX) {
+            let path = self.shown(path);
+            writeln!(text, "  cannot be undone  {path}: git ignores it, or it is too large").ok();
+        }
+        if self.lasting.len() > REFUSED_MAX {
+            writeln!(text, "  and {} more", self.lasting.len() - REFUSED_MAX).ok();
+        }
         for change in refused.iter().take(REFUSED_MAX) {
             let (path, reason) = (self.shown(&change.path), printable(&change.reason.to_string()));
             writeln!(text, "  not kept  {path}: {reason}").ok();
@@ -318,6 +357,7 @@ impl KeptChanges {
             "changes": self.kept.kept,
             "refused": refused.collect::<Vec<_>>(),
             "findings": finding_lines(&self.kept.findings),
+            "notUndone": self.lasting.iter().map(|path| self.shown(path)).collect::<Vec<_>>(),
             "checkpoint": self.checkpoint.as_ref().ok().copied().flatten(),
         })
     }

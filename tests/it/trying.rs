@@ -211,6 +211,27 @@ fn kept_trial_is_in_the_workspace_and_can_be_undone() {
     assert!(!machine.work("moved").exists() && !machine.work("d/f").exists());
 }
 
+/// A checkpoint does not contain ignored files, so keeping a trial names those that `undo` leaves.
+#[test]
+fn kept_changes_of_ignored_files_are_named() {
+    let machine = machine();
+    machine.write(".gitignore", "*.log\n");
+    machine.write("x.log", "kept by hand\n");
+    let command = "rm x.log; mkdir -p build; echo y > build/y.log; echo more >> a";
+    let (ended, value) = tried(&machine, &["--keep", "--", command]);
+    ended.assert_code(0);
+    assert_eq!(value["kept"]["notUndone"], json!(["x.log", "build/y.log"]), "{value}");
+    machine.posse(&["undo", "--yes"]).assert_code(0);
+    assert_eq!(machine.read("a"), "a\n");
+    assert!(!machine.work("x.log").exists());
+    machine.write("x.log", "again\n");
+    let ended = machine.posse(&["try", "--keep", "--", "rm x.log"]);
+    let said = "takes them back, except:\n  cannot be undone  x.log: git ignores it";
+    assert!(ended.stdout.contains(said), "{}", ended.stdout);
+    let ended = machine.posse(&["try", "--keep", "--", "echo again >> a"]);
+    assert!(ended.stdout.contains("takes them back.\n"), "{}", ended.stdout);
+}
+
 #[test]
 fn control_files_without_a_protected_name_are_checked_after_keeping() {
     let machine = machine();
