@@ -140,7 +140,7 @@ impl<'a> CommandJudge<'a> {
         let (shown, home) = (self.cwd.display().to_string(), self.home.as_deref());
         let cwd = shown.as_str();
         let links = &links::resolve(&command_paths(command, cwd, home));
-        let outputs = command_outputs(command, cwd, home);
+        let outputs = command_outputs(command, cwd, home, links);
         let deleted = command_deletions(command, cwd, home);
         let (replaces, mut deletions) = links::losses(outputs, deleted, &self.workspace);
         // Other modes ask about restorable deletions, too.

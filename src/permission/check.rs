@@ -13,8 +13,9 @@ use serde_json::Value;
 use crate::commands::{EXECUTE, only_reads};
 use crate::rules::COMMAND_NAMES;
 use crate::shell::allow::PlainCommand;
+use crate::shell::links::without_links;
 use crate::shell::{quoted, simple};
-use crate::{JudgedAction, RulePolicy};
+use crate::{HOME_UNKNOWN, JudgedAction, RulePolicy};
 
 /// Decision about one command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -100,7 +101,9 @@ impl RulePolicy {
     /// links into account.
     pub fn check(&self, command: &str, cwd: &str, grants: &[Grant]) -> Checked {
         let (tier, mode) = (&SandboxTier::Full, None);
-        let (links, replaces, deletions) = (&[], &[], &CommandDeletions::default());
+        let home = self.settings.home.as_deref().unwrap_or(HOME_UNKNOWN);
+        let links = &without_links(command, cwd, home);
+        let (replaces, deletions) = (&[], &CommandDeletions::default());
         let command = CommandToCheck { command, cwd, links, replaces, deletions, tier, mode };
         self.check_resolved(command, grants)
     }

@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use posse_actors::event::{Grant, PermissionMode, SandboxTier, Scope};
 use posse_actors::ports::{
     Access, Action, AnswerSource, CommandOutput, CommandPath, CommandSecrets, Confinement,
-    Coverage, NetworkAccess, Operation, PermissionQuestion, Policy, Situation, Verdict,
+    Coverage, NetworkAccess, Operation, PathLink, PermissionQuestion, Policy, Situation, Verdict,
 };
 use posse_base::failure::{Failure, printable};
 use posse_base::secrets::is_secret;
@@ -47,10 +47,10 @@ pub use posse_base::protected::is_protected;
 use posse_base::protected::is_protected_in;
 pub use relocated::Relocated;
 
-/// Returns the paths that `command` may name, without those known only at run time; the caller
-/// resolves symbolic links in them for [`Operation::Execute`]. For more than 1,024 paths, returns
-/// only `/` with `usize::MAX` levels, which cannot be resolved. `home`: home folder of the user;
-/// `None` means `/home/user`.
+/// Returns the paths that `command` may name, without those known only at run time, and the folders
+/// before each `..` in them; the caller resolves symbolic links in them for [`Operation::Execute`]. For
+/// more than 1,024 named paths, returns only `/` with `usize::MAX` levels, which cannot be resolved.
+/// `home`: home folder of the user; `None` means `/home/user`.
 pub fn command_paths(command: &str, cwd: &str, home: Option<&str>) -> Vec<CommandPath> {
     shell::links::paths(command, cwd, home.unwrap_or(HOME_UNKNOWN))
 }
@@ -69,10 +69,16 @@ pub fn command_programs(command: &str, cwd: &str, home: Option<&str>) -> Vec<Vec
 /// Returns the paths that `command` may replace, as far as its words name them: targets of
 /// redirections, and destinations of `cp`, `mv` and the like, also under the names that they had
 /// before an earlier part of the command. The caller keeps those that exist for
-/// [`Operation::Execute`]. With too many paths, `/` is one of them. `home`: home folder of the user;
-/// `None` means `/home/user`.
-pub fn command_outputs(command: &str, cwd: &str, home: Option<&str>) -> Vec<CommandOutput> {
-    shell::outputs::outputs(command, cwd, home.unwrap_or(HOME_UNKNOWN))
+/// [`Operation::Execute`]. With too many paths, or one that leads to an unknown place, `/` is one of
+/// them. `links`: the links in the paths of [`command_paths`]. `home`: home folder of the user; `None`
+/// means `/home/user`.
+pub fn command_outputs(
+    command: &str,
+    cwd: &str,
+    home: Option<&str>,
+    links: &[PathLink],
+) -> Vec<CommandOutput> {
+    shell::outputs::outputs(command, cwd, home.unwrap_or(HOME_UNKNOWN), links)
 }
 
 /// Returns the absolute paths that `command` deletes. `None` if its words do not name all of them,

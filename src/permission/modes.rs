@@ -145,14 +145,15 @@ impl RulePolicy {
         part: &PlainCommand,
     ) -> bool {
         let mut operation = operation.clone();
-        let Operation::Execute { command, cwd, replaces, deletions, .. } = &mut operation else {
+        let Operation::Execute { command, cwd, links, replaces, deletions, .. } = &mut operation
+        else {
             return false;
         };
         *command = quoted(&part.words);
         *deletions = CommandDeletions::default();
         let home = self.settings.home.as_deref();
         // `replaces` does not tell which part replaces a file.
-        if !replaces.is_empty() && !command_outputs(command, cwd, home).is_empty() {
+        if !replaces.is_empty() && !command_outputs(command, cwd, home, links).is_empty() {
             return false;
         }
         replaces.clear();

@@ -19,6 +19,7 @@ pub(crate) mod named;
 pub(crate) mod options;
 pub(crate) mod outline;
 pub(crate) mod outputs;
+mod places;
 pub(crate) mod reader;
 pub(crate) mod sensitive;
 pub(crate) mod walk;
@@ -28,6 +29,7 @@ pub(crate) mod wrappers;
 use std::path::Path;
 
 use outline::Outline;
+use places::{Place, Places};
 use posse_base::protected::{is_protected, is_protected_in};
 use posse_base::shell_words;
 
@@ -132,7 +134,7 @@ pub(crate) fn judge(text: &str, ground: allow::Ground<'_>) -> Judged {
     let parts = if outside.is_none() { allow::parts(&outline, ground) } else { Vec::new() };
     let doubtful = outline.flaws.are_doubts();
     let protected = protected(&findings, &outline, ground);
-    let moved_out = moved_out(&findings, ground.roots);
+    let moved_out = moved_out(&findings, ground);
     let text = text.to_owned();
     Judged { findings, parts, outside, doubtful, protected, moved_out, text, outline }
 }
@@ -156,16 +158,25 @@ fn protected(
     });
     let cwd = ground.place.cwd.unwrap_or("/");
     let by_path = || {
-        let paths = outputs::written(outline, cwd, ground.place.home, ground.links);
+        let paths = outputs::written(outline, cwd, ground.place.home, ground.links).paths;
         let mut paths = paths.iter().filter_map(|path| in_root(path));
         paths.find_map(|(relative, is_protected)| is_protected.then_some(relative))
     };
     by_name.or_else(by_path)
 }
 
-/// Reason why a move takes files of the workspace out of it, such as to the folder for temporary files.
-fn moved_out(findings: &walk::Findings, roots: &[String]) -> Option<String> {
-    let is_inside = |path: &str| roots.iter().any(|root| is_below(path, root));
+/// Reason why a move takes files of the workspace out of it, such as to the folder for temporary files,
+/// also through links.
+fn moved_out(findings: &walk::Findings, ground: allow::Ground<'_>) -> Option<String> {
+    let is_inside = |path: &str| ground.roots.iter().any(|root| is_below(path, root));
+    let places = Places::resolved(ground.links);
+    let cwd = ground.place.cwd.unwrap_or("/");
+    let is_outside = |to: &str| {
+        let place = places.place(to, cwd);
+        let is_known = matches!(&place, Some(Place::Path(path)) if is_inside(path));
+        let mut behind = ground.links.iter().filter(|link| links::leads_behind(link, to));
+        !is_known || behind.any(|link| !link.target.as_deref().is_some_and(is_inside))
+    };
     let makes_links = effects::program_count(findings, Names("ln link")) > 0;
     findings.moved.iter().find_map(|moved| {
         if makes_links {
@@ -174,7 +185,7 @@ fn moved_out(findings: &walk::Findings, roots: &[String]) -> Option<String> {
                 moved.to
             ));
         }
-        let leaves = moved.is_temporary || moved.path.as_deref().is_some_and(|to| !is_inside(to));
+        let leaves = moved.is_temporary || moved.path.as_deref().is_some_and(is_outside);
         let is_ours = |path: &Option<String>| path.as_deref().is_none_or(is_inside);
         let (source, _) = moved.sources.iter().find(|(_, path)| is_ours(path))?;
         leaves.then(|| format!("it moves {source} to {}, out of the workspace", moved.to))

@@ -8,6 +8,7 @@ use posse_actors::ports::{Caller, CommandDeletions, ToolAnnotations};
 use proptest::prelude::*;
 
 use super::*;
+use crate::shell::links::without_links;
 use crate::shell::options::Reading;
 
 mod checks;
@@ -17,6 +18,7 @@ mod denied_paths;
 mod lifting;
 mod links;
 mod modes;
+mod named_paths;
 mod options;
 mod reading;
 mod reading_commands;
@@ -116,10 +118,7 @@ const NO_DELETIONS: &CommandDeletions = &CommandDeletions {
 };
 
 /// `command` in the root of the workspace, without a permission mode.
-pub(super) fn resolved<'a>(
-    command: &'a str,
-    links: &'a [posse_actors::ports::PathLink],
-) -> CommandToCheck<'a> {
+pub(super) fn resolved<'a>(command: &'a str, links: &'a [PathLink]) -> CommandToCheck<'a> {
     CommandToCheck {
         command,
         cwd: ROOT,
@@ -144,7 +143,7 @@ pub(super) fn action(call: &str) -> Action {
             vec![Operation::Execute {
                 command: rest.into(),
                 cwd: ROOT.into(),
-                links: Vec::new(),
+                links: without_links(rest, ROOT, HOME_UNKNOWN),
                 replaces: Vec::new(),
                 deletions: CommandDeletions::default(),
                 in_trial: false,

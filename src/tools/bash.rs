@@ -22,8 +22,8 @@ use nix::sys::stat::fstat;
 use posse_actors::event::{Event, SandboxTier};
 use posse_actors::ports::{
     Access, Action, BackgroundScope, CallContext, CallTrial, CommandDeletions, Confinement,
-    Operation, OutputDelta, PermittedCall, PortFuture, Prepared, RunContext, Tool, ToolAnnotations,
-    ToolError, ToolOutput, ToolSpec,
+    Operation, OutputDelta, PathLink, PermittedCall, PortFuture, Prepared, RunContext, Tool,
+    ToolAnnotations, ToolError, ToolOutput, ToolSpec,
 };
 use posse_base::failure::printable;
 use posse_base::protected::is_protected;
@@ -341,7 +341,7 @@ fn prepare(
     let paths = env.commands.paths(&command, &cwd);
     let links = links::resolve(&paths);
     let secrets = secrets::named(env, sandbox, &paths, hidden);
-    let (replaces, deletions) = losses(env, &command, &cwd, background || dry_run);
+    let (replaces, deletions) = losses(env, (&command, &cwd, &links), background || dry_run);
     let mut operations = vec![Operation::Execute {
         command: command.clone(),
         cwd: cwd.clone(),
@@ -390,15 +390,14 @@ fn prepare(
     Ok(prepared(NAME, operations, words, digest, BashPayload::Command(payload)))
 }
 
-/// Existing files that the command would replace, and what a checkpoint may take back: nothing of a
+/// Existing files that the command would replace, with the links in its paths, and what a checkpoint may take back: nothing of a
 /// command that runs later, which can be long after the checkpoint before it.
 fn losses(
     env: &ToolEnvironment,
-    command: &str,
-    cwd: &str,
+    (command, cwd, links): (&str, &str, &[PathLink]),
     is_later: bool,
 ) -> (Vec<String>, CommandDeletions) {
-    let outputs = env.commands.outputs(command, cwd);
+    let outputs = env.commands.outputs(command, cwd, links);
     let deleted = env.commands.deletions(command, cwd);
     let (replaces, deletions) = links::losses(outputs, deleted, &env.workspace);
     (replaces, if is_later { CommandDeletions::default() } else { deletions })

@@ -48,8 +48,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use posse_actors::ports::{
-    Action, CommandOutput, CommandPath, Operation, Prepared, ToolAnnotations, ToolError, ToolSpec,
-    Toolbox,
+    Action, CommandOutput, CommandPath, Operation, PathLink, Prepared, ToolAnnotations, ToolError,
+    ToolSpec, Toolbox,
 };
 use posse_base::path_globs::PathGlobs;
 use posse_base::secrets::readable::ReadableSecrets;
@@ -186,8 +186,8 @@ pub struct CommandReader {
     pub paths: fn(&str, &str, Option<&str>) -> Vec<CommandPath>,
     /// Returns the programs that the command runs, each with its arguments.
     pub programs: fn(&str, &str, Option<&str>) -> Vec<Vec<String>>,
-    /// Returns the absolute paths that the command may replace.
-    pub outputs: fn(&str, &str, Option<&str>) -> Vec<CommandOutput>,
+    /// Returns the absolute paths that the command may replace, with the links in its paths.
+    pub outputs: fn(&str, &str, Option<&str>, &[PathLink]) -> Vec<CommandOutput>,
     /// Returns the absolute paths that the command deletes; `None` if its words do not name all of
     /// them, or if it destroys in another way as well.
     pub deletions: fn(&str, &str, Option<&str>) -> Option<Vec<String>>,
@@ -200,7 +200,7 @@ impl CommandReader {
     pub fn new(
         paths: fn(&str, &str, Option<&str>) -> Vec<CommandPath>,
         programs: fn(&str, &str, Option<&str>) -> Vec<Vec<String>>,
-        outputs: fn(&str, &str, Option<&str>) -> Vec<CommandOutput>,
+        outputs: fn(&str, &str, Option<&str>, &[PathLink]) -> Vec<CommandOutput>,
         deletions: fn(&str, &str, Option<&str>) -> Option<Vec<String>>,
         home: Option<String>,
     ) -> CommandReader {
@@ -212,9 +212,10 @@ impl CommandReader {
         (self.paths)(command, cwd, self.home.as_deref())
     }
 
-    /// Returns the paths that `command` may replace in the working directory `cwd`.
-    fn outputs(&self, command: &str, cwd: &str) -> Vec<CommandOutput> {
-        (self.outputs)(command, cwd, self.home.as_deref())
+    /// Returns the paths that `command`, with `links` in its paths, may replace in the working
+    /// directory `cwd`.
+    fn outputs(&self, command: &str, cwd: &str, links: &[PathLink]) -> Vec<CommandOutput> {
+        (self.outputs)(command, cwd, self.home.as_deref(), links)
     }
 
     /// Returns the files that `command` deletes in the working directory `cwd`, if its words name
@@ -257,7 +258,7 @@ impl ToolEnvironment {
             commands: CommandReader {
                 paths: |_, _, _| Vec::new(),
                 programs: |_, _, _| Vec::new(),
-                outputs: |_, _, _| Vec::new(),
+                outputs: |_, _, _, _| Vec::new(),
                 deletions: |_, _, _| None,
                 home: None,
             },

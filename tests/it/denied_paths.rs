@@ -1,10 +1,13 @@
 //! Deny rules of the user about paths: no tool and no command that names such a path gets around
 //! them, in any permission mode and whatever other rules allow.
 
+use std::os::unix::fs::symlink;
+
 use serde_json::{Value, json};
 
 use crate::model_server::{ModelServer, calls, says};
 use crate::posse::Machine;
+use crate::worktree::git;
 
 const MODES: [&str; 3] = ["ask", "auto", "locked"];
 const SECRET: &str = "contents of the private file";
@@ -12,6 +15,16 @@ const SECRET: &str = "contents of the private file";
 /// Runs `steps`, each a call of a tool, with the rule and one that allows everything. Returns the
 /// machine and the results of the calls.
 fn run(mode: &str, rule: &Value, steps: &[(&str, Value)]) -> (Machine, Vec<String>) {
+    run_in(mode, rule, steps, |_| {})
+}
+
+/// As [`run`], in a workspace that `prepare` has changed.
+fn run_in(
+    mode: &str,
+    rule: &Value,
+    steps: &[(&str, Value)],
+    prepare: impl Fn(&Machine),
+) -> (Machine, Vec<String>) {
     let answers = steps.iter().map(|(tool, arguments)| calls(&[(tool, arguments.clone())]));
     let server = ModelServer::start(answers.chain([says("done")]).collect());
     let rules = json!({"permissions": [rule, {"tool": "*", "decision": "allow"}]});
@@ -20,6 +33,7 @@ fn run(mode: &str, rule: &Value, steps: &[(&str, Value)]) -> (Machine, Vec<Strin
         machine.write(&format!("{name}/x"), format!("contents of the {name} file\n"));
     }
     machine.write("base.txt", "base\n");
+    prepare(&machine);
     machine.posse(&["run", "--permission-mode", mode, "do it"]).assert_code(0);
     let results = server.tool_results();
     assert_eq!(results.len(), steps.len(), "{mode}: {results:#?}");
@@ -142,4 +156,63 @@ fn no_command_that_names_a_denied_path_runs() {
             assert!(machine.work("public/n3").exists() && machine.work("public/n2").exists());
         }
     }
+}
+
+#[test]
+fn paths_behind_links_patterns_of_git_and_literals_name_denied_paths() {
+    let prepare = |machine: &Machine| {
+        machine.write("a/base.txt", "base\n");
+        for (target, link) in [
+            ("private", "lnk"),
+            ("private/x", "lx"),
+            ("../private", "a/up"),
+            ("../private", "a/in"),
+        ] {
+            symlink(target, machine.work(link)).unwrap();
+        }
+        git(machine, &["init", "-q"]);
+        git(machine, &["add", "-A"]);
+        git(machine, &["-c", "user.name=n", "-c", "user.email=e", "commit", "-qm", "first"]);
+    };
+    let denied = commands(&[
+        "cat a/../lnk/x",
+        "cat a/../lx",
+        "cat a/up/../private/x",
+        "env -C a cat in/x",
+        "cat /dev/fd/../cwd/private/x",
+        "git log -p -- ':(top)private'",
+        "git -C a grep -h . ':/private'",
+        "git show HEAD -- ':(literal)private/x'",
+        "git show -m HEAD:private/x",
+        "git show --pretty HEAD:private/x",
+        "for i in private/x; do cat $i; done",
+        "a=(private/x); cat ${a[0]}",
+        "cat ${X:-private/x}",
+        "sed -n 'r private/x' base.txt",
+        "cat \"$(pwd)/private/x\"",
+    ]);
+    let free = commands(&["cat a/../public/x", "git log -p -- ':!private' ':!a' ':!l*'"]);
+    let steps = [denied.clone(), free].concat();
+    let rule = json!({"tool": "*", "match": {"pathGlob": "private/**"}, "decision": "deny"});
+    for mode in ["ask", "auto", "plan"] {
+        let (_machine, results) = run_in(mode, &rule, &steps, prepare);
+        assert_denied(&results[..denied.len()], &denied, mode, &rule);
+        assert!(!results.concat().contains(SECRET), "{mode}: {results:#?}");
+        let free = &results[denied.len()..].concat();
+        assert!(free.contains("contents of the public file"), "{mode}: {free}");
+        assert!(free.contains("+base"), "{mode}: {free}");
+    }
+    let changing = commands(&[
+        "touch a/../lnk/new",
+        "cp base.txt a/../lnk/new",
+        "mv a/../lnk/x y",
+        "echo x > a/../lnk/new",
+        "tee a/../lnk/new < base.txt",
+        "sed -n 'w private/new' base.txt",
+    ]);
+    let rule = json!({"tool": "Edit(private/**)", "decision": "deny"});
+    let (machine, results) = run_in("auto", &rule, &changing, prepare);
+    assert_denied(&results, &changing, "auto", &rule);
+    assert!(!machine.work("private/new").exists());
+    assert_eq!(machine.read("private/x"), format!("{SECRET}\n"));
 }

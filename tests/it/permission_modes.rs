@@ -376,6 +376,47 @@ fn globs_replace_nothing_unasked_in_auto() {
 }
 
 #[test]
+fn files_behind_links_and_parents_are_not_replaced_unasked() {
+    for (mode, command) in [
+        ("edits", "cp base.txt a/up/../ign.txt"),
+        ("edits", "mv base.txt a/up/../ign.txt"),
+        ("edits", "cp src/ign.txt a/up/.."),
+        ("auto", "cp base.txt a/up/../ign.txt"),
+        ("auto", ": > a/up/../ign.txt"),
+        ("auto", "cp -t a/up/.. src/ign.txt"),
+        ("auto", "ln -f base.txt a/up/../ign.txt"),
+        ("auto", "install base.txt a/up/../ign.txt"),
+        ("auto", "cp base.txt deep/../../ign.txt"),
+        ("auto", "echo x > /dev/fd/../cwd/ign.txt"),
+        ("auto", "cd -P a/up && cp ../base.txt ../ign.txt"),
+        ("auto", "ln -s ../other a/new; cp base.txt a/new/../ign.txt"),
+        ("auto", "sed -n 'w a/up/../ign.txt' base.txt"),
+    ] {
+        let (machine, server) = machine_for(vec![runs(command), says("done")]);
+        for (path, text) in [("a/x", ""), ("base.txt", "base\n"), ("ign.txt", "mine\n")] {
+            machine.write(path, text);
+        }
+        machine.write("src/ign.txt", "other\n");
+        machine.write("other/x", "");
+        machine.write("outer/deep/x", "");
+        machine.write(".gitignore", "ign.txt\n");
+        symlink("../other", machine.work("a/up")).unwrap();
+        symlink(machine.work("outer/deep"), machine.work("deep")).unwrap();
+        let args = ["run", "--permission-mode", mode, "do it"];
+        machine.posse(&args).assert_code(4);
+        assert_eq!(machine.read("ign.txt"), "mine\n", "{mode} {command}");
+        assert!(server.tool_results()[0].contains("no user can be asked"), "{mode} {command}");
+    }
+    // Ordinary paths with `..` need no question.
+    let ordinary =
+        "mkdir -p build/deep && cp base.txt build/deep/../copy && cd build && cp copy ..";
+    let (machine, server) = machine_for(vec![runs(ordinary), says("done")]);
+    machine.write("base.txt", "base\n");
+    machine.posse(&["run", "--permission-mode", "auto", "do it"]).assert_code(0);
+    assert_eq!(machine.read("copy"), "base\n", "{:?}", server.tool_results());
+}
+
+#[test]
 fn commands_do_not_see_a_secret_folder_as_their_working_directory() {
     for (mode, command) in [("plan", "cat token.json"), ("ask", "ls"), ("auto", "cat token.json")] {
         for workdir in [".aws/sso/cache", ".aws", "link"] {

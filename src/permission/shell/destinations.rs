@@ -1,10 +1,14 @@
 //! Files that a program writes, and files to which it gives other names, as far as its words tell.
 //! Source: the manuals of coreutils 9.1, sed 4.8, git 2.39, tar 1.34, curl 7.88, wget 1.21 and pandoc 2.17.
 
+mod sed;
+
 use crate::shell::Names;
 use crate::shell::arguments::{Arguments, ValuedOptions};
 use crate::shell::walk::base;
 use crate::shell::wrappers::{folder_of, wrapper_named};
+
+pub(crate) use sed::files as sed_files;
 
 /// Letters of the options of `tar` that have a value.
 const TAR_VALUED: &str = "fbCFgHIKLNTVX";
@@ -243,18 +247,31 @@ pub(crate) fn of_program<'w>(name: &str, words: &[&'w str]) -> WrittenFiles<'w> 
     {
         return WrittenFiles { files: vec![file], replaces: true, ..WrittenFiles::default() };
     }
+    if matches!(name, "sed" | "gsed") {
+        return written_by_sed(words, &arguments);
+    }
     let replaces = matches!(name, "tar" | "uniq");
     let files = match name {
         "tar" => created_archive(words, &arguments).into_iter().collect(),
         "uniq" => arguments.operands.into_iter().skip(1).collect(),
-        "sed" if arguments.has(Some('i'), "--in-place") => {
-            let has_script = arguments.has(Some('e'), "--expression");
-            let has_script = has_script || arguments.has(Some('f'), "--file");
-            arguments.operands.into_iter().skip(usize::from(!has_script)).collect()
-        }
         "dd" => words.iter().filter_map(|word| word.strip_prefix("of=")).collect(),
         _ => Vec::new(),
     };
+    WrittenFiles { files, replaces, ..WrittenFiles::default() }
+}
+
+/// Files that `sed` writes: those in its scripts, which it replaces, or else those that it changes.
+fn written_by_sed<'w>(words: &[&'w str], arguments: &Arguments<'w>) -> WrittenFiles<'w> {
+    let scripts = sed::scripts(words, &arguments.operands);
+    let named = scripts.iter().flat_map(|script| sed_files(script));
+    let named = named.filter(|(is_written, _)| *is_written).map(|(_, file)| file);
+    let mut files: Vec<&str> = named.filter(|file| !file.starts_with("/dev/std")).collect();
+    let replaces = !files.is_empty();
+    if arguments.has(Some('i'), "--in-place") {
+        let has_script = arguments.has(Some('e'), "--expression");
+        let has_script = has_script || arguments.has(Some('f'), "--file");
+        files.extend(arguments.operands.iter().skip(usize::from(!has_script)));
+    }
     WrittenFiles { files, replaces, ..WrittenFiles::default() }
 }
 
@@ -377,7 +394,7 @@ fn read<'w>(name: &str, words: &[&'w str]) -> Arguments<'w> {
         "mkdir" => ("m", ""),
         "touch" => ("drt", ""),
         "truncate" => ("sr", ""),
-        "sed" => ("efl", "i"),
+        "sed" | "gsed" => ("efl", "i"),
         "sort" => ("oktST", ""),
         "curl" => ("oHdXuAebTFmwxr", ""),
         "wget" => ("OPoaitTwUQ", ""),
@@ -442,6 +459,10 @@ mod tests {
             ("sed -i s/a/.git/ x", "x"),
             ("sed -i.bak -e s/a/.git/ x y", "x y"),
             ("sed -n 1p x", ""),
+            ("sed -n wb x", "b"),
+            ("sed s/a/b/wb x", "b"),
+            ("sed -i s/a/b/wb x", "b x"),
+            ("sed -e rb -e wc x", "c"),
             ("dd if=a of=b", "b"),
             ("rsync -a a b", "a>b"),
             ("rsync --exclude x a b", "a>b"),

@@ -358,6 +358,26 @@ fn git_command(words: &[String]) -> Option<(Option<&str>, &[String])> {
     Some((None, rest))
 }
 
+/// Command of git in `words`, and the index of the word after it. `None` if there is none, or if an
+/// option before it is not known.
+pub(crate) fn git_words<'w>(words: &[&'w str]) -> Option<(&'w str, usize)> {
+    let mut at = 0;
+    while let Some(word) = words.get(at) {
+        at += 1;
+        if !word.starts_with('-') {
+            return Some((word, at));
+        }
+        let (name, has_value) =
+            word.split_once('=').map_or((*word, false), |(name, _)| (name, true));
+        if GIT_VALUED.has(name) {
+            at += usize::from(!has_value);
+        } else if !GIT_FLAGS.has(name) {
+            return None;
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,7 @@
 //! Working directories in which the simple commands of a list may run, after `cd`.
 
 use crate::shell::outline::{Outline, Scope, ShellEvent, SimpleCommand};
+use crate::shell::places::joined;
 use crate::shell::word::{Word, resolve};
 
 /// Maximum number of possible working directories. If there are more, the directory is unknown.
@@ -21,11 +22,14 @@ pub(crate) struct Folders {
     current: Vec<Folder>,
     /// True while the current list consists of simple commands joined by `&&`.
     is_plain_list: bool,
+    /// True if an earlier command made `cd` resolve `..` as the kernel does.
+    is_physical: bool,
 }
 
 impl Folders {
     pub(crate) fn new(cwd: Folder) -> Folders {
-        Folders { possible: vec![cwd.clone()], current: vec![cwd], is_plain_list: true }
+        let (possible, current) = (vec![cwd.clone()], vec![cwd]);
+        Folders { possible, current, is_plain_list: true, is_physical: false }
     }
 
     /// Returns the directories in which the next command may run.
@@ -48,8 +52,12 @@ impl Folders {
     ) {
         match event {
             ShellEvent::Run(index) => {
-                let command = outline.commands.get(*index);
-                if let Some(command) = command.filter(|command| changes_folder(command)) {
+                let Some(command) = outline.commands.get(*index) else { return };
+                // After `cd -P`, the shell knows its folder without links.
+                let changes = changes_folder(command);
+                self.is_physical |= sets_physical(command);
+                self.is_physical |= changes && has_physical_option(command);
+                if changes {
                     self.change(target(command), is_link);
                 }
             }
@@ -66,12 +74,19 @@ impl Folders {
         }
     }
 
+    /// Changes to `target`. If `..` in it is resolved as the kernel does, the folder with `..` in its
+    /// path is possible as well.
     fn change(&mut self, target: Option<&str>, is_link: impl Fn(&str, Option<&str>) -> bool) {
         let changed = self.current.iter().map(|folder| {
             let target = target.filter(|target| !is_link(target, folder.as_deref()))?;
             resolve(target, folder.as_deref())
         });
         let mut changed: Vec<Folder> = changed.collect();
+        if let Some(target) = target.filter(|_| self.is_physical) {
+            let written = self.current.iter().map(|folder| joined(target, folder.as_deref()));
+            let climbs = |path: &String| path.split('/').any(|part| part == "..");
+            changed.extend(written.flatten().filter(climbs).map(Some).collect::<Vec<_>>());
+        }
         changed.sort();
         changed.dedup();
         for folder in &changed {
@@ -94,6 +109,22 @@ impl Folders {
 fn changes_folder(command: &SimpleCommand) -> bool {
     let program = command.words.first().and_then(Word::literal);
     program.is_some_and(|program| matches!(program, "cd" | "pushd" | "popd"))
+}
+
+/// True if `command` is `set` with an option for physical folders: `-P`, `-o physical`.
+fn sets_physical(command: &SimpleCommand) -> bool {
+    let mut words = command.words.iter().map(Word::literal);
+    let is_option = |word: Option<&str>| {
+        let letters = |word: &str| word.starts_with('-') && word.contains('P');
+        word.is_none_or(|word| word == "physical" || letters(word))
+    };
+    words.next() == Some(Some("set")) && words.any(is_option)
+}
+
+/// True if `command`, which changes the folder, has the option `-P`.
+fn has_physical_option(command: &SimpleCommand) -> bool {
+    let mut words = command.words.iter().skip(1).filter_map(Word::literal);
+    words.any(|word| word.starts_with('-') && word.contains('P'))
 }
 
 /// Returns the directory that `command` changes to. `None` if it is unknown.
@@ -154,6 +185,10 @@ mod tests {
             ("cd a && cd - && ls", &["?"]),
             ("cd && ls", &["?"]),
             ("cd -P a && ls", &["/w/a"]),
+            ("cd -P a/b && cd .. && ls", &["/w/a", "/w/a/b/.."]),
+            ("cd -P a && cd -P ../b && ls", &["/w/a/../b", "/w/b"]),
+            ("set -P; cd a && cd .. && ls", &["/w", "/w/a/.."]),
+            ("set -o physical && cd a/.. && ls", &["/w", "/w/a/.."]),
             ("cd -Pe -- a && ls", &["/w/a"]),
             ("cd -P - && ls", &["?"]),
             ("cd -x a && ls", &["?"]),

@@ -1,20 +1,28 @@
 //! Symbolic links in the paths of a command: the paths that must be resolved before the command is
 //! judged, and the judgement of resolved ones.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
 use posse_actors::ports::{CommandPath, PathLink};
 
 use crate::shell::allow::{Ground, is_closed, is_inside};
 use crate::shell::folders::Folders;
-use crate::shell::outline::ShellEvent;
-use crate::shell::reader;
+use crate::shell::outline::{Outline, ShellEvent};
+use crate::shell::places::{self, Places};
 use crate::shell::sensitive::is_sensitive;
+use crate::shell::walk::walk;
 use crate::shell::word::{braces, expand_home, is_glob, is_reserved, matches, resolve, shown};
+use crate::shell::{named, outputs, reader};
 
 /// Maximum number of short options before a value in the same word, as in `-nfFILE`. Values after
 /// more options are not resolved.
 pub(crate) const ATTACHED_MAX: usize = 4;
-/// Maximum number of paths of one command that are resolved.
+/// Maximum number of paths of one command that its words name.
 const PATHS_MAX: usize = 1024;
+/// Maximum number of paths of one command that are resolved: those, folders before a `..`, and paths in
+/// the folders of nested scripts and options such as `-C`. Further ones stay unknown.
+const ALL_PATHS_MAX: usize = 4096;
 
 /// Returns all paths that the words of `command` may name, if it runs in `cwd` and the user's home
 /// folder is `home`.
@@ -46,7 +54,30 @@ pub(crate) fn paths(command: &str, cwd: &str, home: &str) -> Vec<CommandPath> {
         }
         folders.step(event, &outline, |_, _| false);
     }
+    for path in asked(&outline, command, cwd, home) {
+        let path = without_patterns(&path);
+        if paths.len() < ALL_PATHS_MAX && !paths.contains(&path) {
+            paths.push(path);
+        }
+    }
     paths
+}
+
+/// What is found out about the paths of `command` if none of them leads through a link and all folders
+/// exist: where `..` leads.
+pub(crate) fn without_links(command: &str, cwd: &str, home: &str) -> Vec<PathLink> {
+    let paths = paths(command, cwd, home).into_iter().map(|path| path.path);
+    let climbing = paths.filter(|path| path.split('/').any(|part| part == ".."));
+    climbing.map(|path| PathLink { target: resolve(&path, None), path }).collect()
+}
+
+/// Paths that must be resolved to tell what `outline`, the commands of `text`, names and writes.
+fn asked(outline: &Outline, text: &str, cwd: &str, home: &str) -> BTreeSet<String> {
+    let asked = RefCell::default();
+    let places = outputs::named(outline, cwd, home, Places::asking(&asked));
+    let findings = walk(outline, text, cwd, home);
+    named::ask(outline, &findings, (cwd, home), places);
+    asked.into_inner()
 }
 
 /// Adds the paths that the word `text` may name in `folder` to `paths`.
@@ -81,6 +112,11 @@ pub(crate) fn check(text: &str, lists: bool, ground: Ground<'_>) -> Result<(), S
         let Some(path) = joined(text, ground.place.cwd) else { continue };
         for link in ground.links {
             let Some(rest) = rest_behind(&link.path, &path) else { continue };
+            let next = rest.split('/').next().filter(|next| !next.is_empty());
+            if link.path.ends_with("/..") && next.is_some_and(|next| !is_glob(next)) {
+                // The path leads on from there, and is a link of its own.
+                continue;
+            }
             let said = shown(text);
             let Some(target) = &link.target else {
                 return Err(format!("the links of the path {said} cannot be resolved"));
@@ -99,11 +135,21 @@ pub(crate) fn check(text: &str, lists: bool, ground: Ground<'_>) -> Result<(), S
     Ok(())
 }
 
-/// True if the path `text`, relative to `folder`, leads through one of `links`. False if the path
-/// is known only at run time.
+/// True if the path `text`, relative to `folder`, leads through one of `links` to another path than its
+/// text says. False if the path is known only at run time.
 pub(crate) fn leads_elsewhere(text: &str, folder: Option<&str>, links: &[PathLink]) -> bool {
     let Some(path) = joined(text, folder) else { return false };
-    links.iter().any(|link| rest_behind(&link.path, &path).is_some())
+    links.iter().any(|link| {
+        let is_as_said = link.target.is_some() && link.target == resolve(&link.path, None);
+        !is_as_said && rest_behind(&link.path, &path).is_some()
+    })
+}
+
+/// True if the absolute path `path`, in which `..` is kept, leads through `link` and not further up.
+pub(crate) fn leads_behind(link: &PathLink, path: &str) -> bool {
+    let rest = rest_behind(&link.path, path);
+    rest.is_some_and(|rest| !rest.split('/').any(|part| part == ".."))
+        && (link.path == path || !link.path.ends_with("/.."))
 }
 
 /// True if `path` ends with the path components of the word `text`.
@@ -126,10 +172,7 @@ fn names(text: &str) -> impl Iterator<Item = &str> {
 /// path is known only at run time.
 fn joined(text: &str, folder: Option<&str>) -> Option<String> {
     resolve(text, folder)?;
-    let base = if text.starts_with('/') { "" } else { folder? };
-    let parts = base.split('/').chain(text.split('/'));
-    let parts: Vec<&str> = parts.filter(|part| !matches!(*part, "" | ".")).collect();
-    Some(format!("/{}", parts.join("/")))
+    places::joined(text, folder)
 }
 
 /// Splits `path` at its first component with a pattern: the path before it, and the number of

@@ -1,23 +1,28 @@
 //! Paths that the words of a command name, and what the command does with them as far as its words
 //! tell. For deny rules: a word counts as a path even if the program may take it for something else.
 
+mod pathspecs;
+mod patterns;
+mod texts;
+mod values;
+
 use std::rc::Rc;
 
-use posse_base::path_globs::PathGlob;
-
-use crate::paths::is_below;
 use crate::shell::allow::Ground;
-use crate::shell::destinations::{TransferKind, folders_of_command, of_command};
+use crate::shell::danger::CommandLocation;
+use crate::shell::destinations::{TransferKind, folders_of_command, of_command, sed_files};
 use crate::shell::effects::destroys;
 use crate::shell::folders::Folders;
-use crate::shell::globs::NamePattern;
-use crate::shell::links::{attached_values, rest_behind};
+use crate::shell::links::rest_behind;
 use crate::shell::options::spec_for;
-use crate::shell::outline::{ShellEvent, SimpleCommand};
+use crate::shell::outline::{Outline, ShellEvent, SimpleCommand};
+use crate::shell::places::{Place, Places, joined, may_create_names};
 use crate::shell::walk::{Findings, Run, base};
-use crate::shell::word::{active, braces, expand_home, is_glob, resolve, shown};
+use crate::shell::word::{active, braces, expand_home, resolve, shown};
 use crate::shell::wrappers::wrapper_named;
 use crate::shell::{Judged, Names, outputs};
+
+use values::{all_values, ancestors, known_parts, whole_values};
 
 /// Programs whose operands name operations, texts or packages. An operand without a slash and a dot
 /// is no path for them.
@@ -26,15 +31,19 @@ const NAMES_OPERATIONS: Names = Names(
     bazel bun cargo ctest deno docker dotnet echo go gradle jest just kill make mvn ninja npm npx pip \
     pip3 pnpm podman poetry printf rake tox type uv vitest which yarn meson",
 );
-/// Options of git whose value is a text.
-const GIT_TEXTS: Names =
-    Names("-m --message -am --author --date --grep --trailer --format --pretty");
+/// Programs that print their words. In a word with blanks, only the whole is a path for them.
+const NAMES_TEXTS: Names = Names("echo printf");
+/// Maximum length of a path, as on Linux.
+const PATH_BYTES_MAX: usize = 4096;
 
 /// Maximum number of folders in which the words of nested scripts are resolved.
 const FOLDERS_MAX: usize = 32;
 
 /// Options of these programs whose value, the next word, is a folder or file.
 const PATH_OPTIONS: Names = Names("-C -f --cwd --dir --directory --file --prefix");
+/// Options of programs whose value is the folder in which they open the other paths.
+const FOLDER_OPTIONS: Names =
+    Names("-C --chdir --cwd --dir --directory --manifest-dir --prefix --project-dir --workdir");
 /// Programs that change, delete or move files that their operands name, beside those that
 /// [`destroys`] knows.
 const CHANGES: Names = Names(
@@ -72,126 +81,133 @@ pub(crate) struct NamedPath {
     pub(crate) roots: Rc<[String]>,
 }
 
-impl NamedPath {
-    /// The path before its first name with a glob.
-    pub(crate) fn without_pattern(&self) -> &str {
-        let is_plain = |name: &&str| !is_glob(name);
-        let length = self.path.split('/').take_while(is_plain).map(|name| name.len() + 1);
-        let end = length.sum::<usize>().saturating_sub(1);
-        self.path.get(..end).unwrap_or(&self.path)
-    }
-
-    /// The forms of `path` that a glob is compared with: the absolute one, or those relative to the
-    /// roots in which it lies.
-    pub(crate) fn compared<'a>(
-        &'a self,
-        path: &'a str,
-        is_absolute: bool,
-    ) -> impl Iterator<Item = &'a str> {
-        let relative = self.roots.iter().filter(move |_| !is_absolute).filter_map(|root| {
-            let below = path.strip_prefix(root.trim_end_matches('/'));
-            below.filter(|_| is_below(path, root)).map(|rest| rest.trim_start_matches('/'))
-        });
-        let is_root = self.roots.iter().any(|root| root == path);
-        is_absolute.then_some(path).filter(|_| !is_root).into_iter().chain(relative)
-    }
-
-    /// True if the path is a pattern that may match a path which `glob` matches; `with_contents`: or
-    /// a folder above such a path.
-    pub(crate) fn may_match(&self, glob: &PathGlob, with_contents: bool) -> bool {
-        if !is_glob(&self.path) {
-            return false;
-        }
-        let path: Vec<&str> = parts(&self.path).collect();
-        let roots: &[String] = if glob.is_absolute() { &[] } else { &self.roots };
-        let bases: Vec<Vec<&str>> = if glob.is_absolute() {
-            vec![Vec::new()]
-        } else {
-            roots.iter().map(|root| parts(root).collect()).collect()
-        };
-        let marked: String =
-            glob.text().chars().map(|c| if "*?[{,}".contains(c) { active(c) } else { c }).collect();
-        let alternatives = braces(&marked);
-        bases.iter().any(|base| {
-            alternatives.iter().any(|text| {
-                let names: Vec<&str> = base.iter().copied().chain(parts(text)).collect();
-                meets(&path, &names, with_contents)
-            })
-        })
-    }
-}
-
-fn parts(path: &str) -> impl Iterator<Item = &str> {
-    path.split('/').filter(|part| !part.is_empty())
-}
-
-/// True if a path may match both patterns, or if one that matches `rule` is above the other;
-/// `with_contents`: or below it.
-fn meets(path: &[&str], rule: &[&str], with_contents: bool) -> bool {
-    let Some((name, rest)) = rule.split_first() else { return true };
-    let any_folders = active('*').to_string().repeat(2);
-    let Some((part, below)) = path.split_first() else { return with_contents };
-    if **name == *any_folders {
-        let ends = rest.is_empty();
-        return ends || meets(path, rest, with_contents) || meets(below, rule, with_contents);
-    }
-    let is_visible = is_glob(part) && !part.starts_with('.');
-    let matches = NamePattern::of_glob(part).meets(&NamePattern::of_glob(name), is_visible);
-    matches && meets(below, rest, with_contents)
-}
-
 /// Paths that the command `judged` names, if it runs in the working directory of `ground`.
 pub(crate) fn paths(judged: &Judged, ground: Ground<'_>) -> Vec<NamedPath> {
-    let cwd = ground.place.cwd.unwrap_or("/");
-    let mut found = Finder { ground, cwd, paths: Vec::new() };
-    found.add(cwd.to_owned(), cwd, PathUse::Named);
-    let outline = &judged.outline;
-    let mut folders = Folders::new(Some(cwd.to_owned()));
-    for event in &outline.events {
-        if let ShellEvent::Run(index) | ShellEvent::After(index) = event
-            && let Some(command) = outline.commands.get(*index)
-        {
-            for folder in folders.current() {
-                found.command(command, folder.as_deref().unwrap_or(cwd));
-            }
-        }
-        folders.step(event, outline, |_, _| false);
-    }
-    for path in outputs::written(outline, cwd, ground.place.home, ground.links) {
-        let path = path.trim_end_matches("/.").to_owned();
-        found.add(path.clone(), &shown(&path), PathUse::Written);
-    }
-    found.nested(judged);
+    let (cwd, home) = (ground.place.cwd.unwrap_or("/"), ground.place.home);
+    let places = outputs::named(&judged.outline, cwd, home, Places::resolved(ground.links));
+    let mut found = Finder { ground, cwd, places, paths: Vec::new() };
+    found.script(&judged.outline, &judged.findings);
     found.paths
+}
+
+/// Makes `places` record the paths that must be resolved before [`paths`] finds all paths that
+/// `outline` names. `place`: the working directory, and the home folder of the user.
+pub(crate) fn ask(
+    outline: &Outline,
+    findings: &Findings,
+    (cwd, home): (&str, &str),
+    places: Places<'_>,
+) {
+    let place = CommandLocation { cwd: Some(cwd), home };
+    let ground = Ground { place, roots: &[], closed: &[], links: &[], shown: &[] };
+    Finder { ground, cwd, places, paths: Vec::new() }.script(outline, findings);
 }
 
 /// Paths found so far.
 struct Finder<'a> {
     ground: Ground<'a>,
     cwd: &'a str,
+    /// Where the paths lead.
+    places: Places<'a>,
     paths: Vec<NamedPath>,
 }
 
 impl Finder<'_> {
-    /// Adds `path`, and the path behind each link through which it leads.
-    fn add(&mut self, path: String, word: &str, usage: PathUse) {
-        let links = self.ground.links.iter().filter_map(|link| {
-            let rest = rest_behind(&link.path, &path)?;
-            let target = link.target.as_deref()?.trim_end_matches('/');
-            Some(if rest.is_empty() { target.to_owned() } else { format!("{target}/{rest}") })
-        });
-        let mut all: Vec<String> = links.collect();
-        all.push(path);
-        for path in all {
-            let word = word.to_owned();
-            let named = NamedPath { path, word, usage, roots: Rc::default() };
-            if self.paths.len() > PATHS_MAX || self.paths.contains(&named) {
-                continue;
+    /// Adds all paths that the words of `outline` name, with the `findings` in it.
+    fn script(&mut self, outline: &Outline, findings: &Findings) {
+        let cwd = self.cwd;
+        let programs = findings
+            .runs
+            .iter()
+            .map(|run| run.programs.last().and_then(|at| run.words.get(*at)).map(String::as_str));
+        self.places.may_appear = may_create_names(programs);
+        self.push(cwd.to_owned(), cwd, PathUse::Named);
+        let mut folders = Folders::new(Some(cwd.to_owned()));
+        for event in &outline.events {
+            if let ShellEvent::Run(index) | ShellEvent::After(index) = event
+                && let Some(command) = outline.commands.get(*index)
+            {
+                for folder in folders.current() {
+                    self.command(command, folder.as_deref().unwrap_or(cwd));
+                }
             }
-            let is_full = self.paths.len() == PATHS_MAX;
-            let usage = if is_full { PathUse::Unknown } else { usage };
-            self.paths.push(NamedPath { usage, ..named });
+            folders.step(event, outline, |_, _| false);
         }
+        for literal in &outline.literals {
+            for text in braces(&literal.word.text) {
+                for folder in folders.earlier().chain([cwd]) {
+                    self.word(&text, folder, PathUse::Named, literal.is_value);
+                }
+            }
+        }
+        let links = self.ground.links;
+        let written = outputs::written(outline, cwd, self.ground.place.home, links);
+        for path in &written.paths {
+            let path = path.trim_end_matches("/.");
+            self.add(path, cwd, &shown(path), PathUse::Written);
+        }
+        if written.is_open {
+            self.push(cwd.to_owned(), cwd, PathUse::Unknown);
+        }
+        self.nested(outline, findings);
+    }
+
+    /// Adds `path` as it is.
+    fn push(&mut self, path: String, word: &str, usage: PathUse) {
+        let word = word.to_owned();
+        let named = NamedPath { path, word, usage, roots: Rc::default() };
+        if self.paths.len() > PATHS_MAX || self.paths.contains(&named) {
+            return;
+        }
+        let is_full = self.paths.len() == PATHS_MAX;
+        let usage = if is_full { PathUse::Unknown } else { usage };
+        self.paths.push(NamedPath { usage, ..named });
+    }
+
+    /// Adds the absolute path `path`, in which `..` is kept, as its text says and as the kernel resolves
+    /// it for a program in the folder `own`, with the paths behind the links through which it leads.
+    fn add(&mut self, path: &str, own: &str, word: &str, usage: PathUse) {
+        if self.paths.len() > PATHS_MAX {
+            return;
+        }
+        let Some(place) = self.places.place(path, own) else { return };
+        self.places.opens(path);
+        let by_text = resolve(path, None);
+        let at = match place {
+            Place::Descriptor(_) => return,
+            Place::Path(at) => Some(at),
+            Place::Unknown => {
+                self.push(path.to_owned(), word, PathUse::Unknown);
+                None
+            }
+        };
+        let mut all = self.behind_links(path);
+        if let Some(at) = at.filter(|at| at != path) {
+            self.places.opens(&at);
+            all.extend(self.behind_links(&at));
+            all.push(at);
+        }
+        if let Some(by_text) = by_text.filter(|text| text != path) {
+            self.places.opens(&by_text);
+            all.extend(self.behind_links(&by_text));
+            all.push(by_text);
+        }
+        all.push(path.to_owned());
+        for path in all {
+            self.push(path, word, usage);
+        }
+    }
+
+    /// Paths to which `path` leads through links behind which it has no `..`.
+    fn behind_links(&self, path: &str) -> Vec<String> {
+        let behind = self.ground.links.iter().filter_map(|link| {
+            let rest = rest_behind(&link.path, path)?;
+            let target = link.target.as_deref()?.trim_end_matches('/');
+            let climbs = rest.split('/').any(|part| part == "..");
+            (!climbs)
+                .then(|| if rest.is_empty() { target.into() } else { format!("{target}/{rest}") })
+        });
+        behind.collect()
     }
 
     /// Adds the words and redirections of `command` in `folder`.
@@ -207,16 +223,19 @@ impl Finder<'_> {
         }
         let words: Vec<_> = command.words.iter().flat_map(|word| braces(&word.text)).collect();
         let words: Vec<&str> = words.iter().map(|word| &**word).collect();
-        self.words(&words, folder);
+        let ignores_case =
+            command.assignments.iter().any(|word| word.text.starts_with("GIT_ICASE_PATHSPECS="));
+        self.words(&words, folder, ignores_case);
     }
 
-    /// Adds the words of a command that begins in `folder`.
-    fn words(&mut self, words: &[&str], folder: &str) {
+    /// Adds the words of a command that begins in `folder`. `ignores_case`: true if git is told to
+    /// ignore the case of names.
+    fn words(&mut self, words: &[&str], folder: &str, ignores_case: bool) {
         let mut inner = folder.to_owned();
         for to in folders_of_command(words) {
             self.word(to, &inner, PathUse::Named, true);
             let to = expand_home(to, self.ground.place.home, Some(&inner));
-            inner = resolve(&to, Some(&inner)).unwrap_or(inner);
+            inner = joined(&to, Some(&inner)).unwrap_or(inner);
         }
         let at = program_at(words);
         let after = words.get(at..).unwrap_or_default();
@@ -224,76 +243,156 @@ impl Finder<'_> {
         let name = base(program);
         let takes_names = !NAMES_OPERATIONS.has(name);
         let named = spec_for(after).map_or(1, |found| found.spec.words.len());
-        let arguments: Vec<String> = arguments.iter().map(|word| shown(word)).collect();
+        let shown_words: Vec<String> = arguments.iter().map(|word| shown(word)).collect();
         // `dd` changes only the file after `of=`, which counts as written.
-        let is_changed = name != "dd" && destroys(name, &arguments).is_some();
+        let is_changed = name != "dd" && destroys(name, &shown_words).is_some();
         let is_changed = is_changed || CHANGES.has(name);
         let usage = if is_changed { PathUse::Removed } else { PathUse::Named };
-        let roots: Vec<String> =
-            if name == "git" { self.ground.roots.to_vec() } else { Vec::new() };
+        let texts = texts::positions(name, arguments);
+        let folders = self.folders(arguments, folder, &inner);
         for (index, word) in words.iter().enumerate() {
             let is_name = index >= at && index < at + named && !word.contains('/');
-            let before = index.checked_sub(1).map(|before| words[before]);
-            let is_text = name == "git" && before.is_some_and(|before| GIT_TEXTS.has(before));
+            let is_text = index.checked_sub(at + 1).is_some_and(|index| texts.contains(&index));
             if is_name || is_text {
                 continue;
             }
-            // git expands patterns itself, and names files of a version from the root on.
-            let marked: String = match name {
-                "git" => {
-                    word.chars().map(|c| if "*?[".contains(c) { active(c) } else { c }).collect()
-                }
-                _ => (*word).to_owned(),
-            };
+            let before = index.checked_sub(1).map(|before| words[before]);
             let is_value = before.is_some_and(|before| PATH_OPTIONS.has(before));
-            for folder in [folder, &inner].into_iter().chain(roots.iter().map(String::as_str)) {
-                self.word(&marked, folder, usage, takes_names || is_value);
+            let takes_names = takes_names || is_value;
+            if name == "git" {
+                let ignores_case = ignores_case || words.contains(&"--icase-pathspecs");
+                self.git_word(word, [folder, &inner], (usage, takes_names), ignores_case);
+                continue;
+            }
+            for folder in folders.iter().map(String::as_str) {
+                if NAMES_TEXTS.has(name) && word.contains(char::is_whitespace) {
+                    self.values(whole_values(word), word, folder, (usage, takes_names));
+                } else {
+                    self.word(word, folder, usage, takes_names);
+                }
+                if matches!(name, "sed" | "gsed") {
+                    let files = sed_files(word).into_iter().map(|(_, file)| file);
+                    self.values(files, word, folder, (usage, true));
+                }
             }
         }
-        if let Some(transfer) = of_command(words).transfer {
-            let usage = match transfer.kind {
-                TransferKind::Move => PathUse::Removed,
-                _ => PathUse::Copied,
+        self.transfer(words, &inner);
+    }
+
+    /// Folders to which the paths of a command with `arguments` may be relative, beside `folder` and
+    /// `inner`: the values of options such as `-C`.
+    fn folders(&self, arguments: &[&str], folder: &str, inner: &str) -> Vec<String> {
+        let mut folders = vec![folder.to_owned(), inner.to_owned()];
+        for (at, word) in arguments.iter().enumerate() {
+            let value = match word.split_once('=') {
+                Some((option, value)) => Some(value).filter(|_| FOLDER_OPTIONS.has(option)),
+                None if FOLDER_OPTIONS.has(word) => arguments.get(at + 1).copied(),
+                None => word.strip_prefix("-C"),
             };
-            // The text of a symbolic link is read in the folder of the link.
-            let to = expand_home(transfer.to, self.ground.place.home, Some(&inner));
-            let to = resolve(&to, Some(&inner)).filter(|_| transfer.kind == TransferKind::Link);
-            let above = to.as_deref().and_then(|to| to.rsplit_once('/')).map(|(above, _)| above);
-            for source in &transfer.sources {
-                for folder in [Some(inner.as_str()), to.as_deref(), above].into_iter().flatten() {
-                    self.word(source, folder, usage, true);
+            let value = value.map(|to| expand_home(to, self.ground.place.home, Some(inner)));
+            let to = value.and_then(|to| joined(&to, Some(inner)));
+            folders.extend(to.filter(|to| !folders.contains(to)));
+        }
+        folders
+    }
+
+    /// Adds the paths that a word of git may name in `folders`: of the shell, and of git.
+    fn git_word(
+        &mut self,
+        word: &str,
+        folders: [&str; 2],
+        (usage, takes_names): (PathUse, bool),
+        ignores_case: bool,
+    ) {
+        let Some(spec) = pathspecs::read(word) else { return };
+        let from_root = self.ground.roots.iter().map(String::as_str);
+        let mut places: Vec<String> =
+            folders.into_iter().chain(from_root).map(str::to_owned).collect();
+        if word.contains(':') {
+            // Paths of a version are relative to the root of the repository, which may be above.
+            let above = places.iter().flat_map(|folder| ancestors(folder)).map(str::to_owned);
+            places.extend(above.collect::<Vec<_>>());
+        }
+        places.sort();
+        places.dedup();
+        let mut forms = pathspecs::forms(word);
+        if let Some(pattern) = spec.pattern {
+            forms.extend(pathspecs::forms(pattern));
+        }
+        for folder in &places {
+            for form in &forms {
+                self.word(form, folder, usage, takes_names);
+                if let Some(pattern) = pathspecs::wider(form) {
+                    let usage = usage.max(PathUse::Copied);
+                    self.values([&*pattern], word, folder, (usage, takes_names));
+                }
+                if ignores_case || spec.ignores_case {
+                    let pattern = pathspecs::in_any_case(form);
+                    self.values(all_values(&pattern), word, folder, (usage, takes_names));
                 }
             }
         }
     }
 
-    /// Adds the paths that the word `text` may name in `folder`, also behind `=`, `:`, `,` and `@`.
-    /// `takes_names`: true if a word without a slash and a dot may be a path.
+    /// Adds what a command in the folder `inner` copies, moves or links.
+    fn transfer(&mut self, words: &[&str], inner: &str) {
+        let Some(transfer) = of_command(words).transfer else { return };
+        let usage = match transfer.kind {
+            TransferKind::Move => PathUse::Removed,
+            _ => PathUse::Copied,
+        };
+        // The text of a symbolic link is read in the folder of the link.
+        let to = expand_home(transfer.to, self.ground.place.home, Some(inner));
+        let to = joined(&to, Some(inner)).filter(|_| transfer.kind == TransferKind::Link);
+        let above = to.as_deref().and_then(|to| to.rsplit_once('/')).map(|(above, _)| above);
+        // It is read before the link exists.
+        let renamed = std::mem::take(&mut self.places.renamed);
+        for source in &transfer.sources {
+            for folder in [Some(inner), to.as_deref(), above].into_iter().flatten() {
+                self.word(source, folder, usage, true);
+            }
+        }
+        self.places.renamed = renamed;
+    }
+
+    /// Adds the paths that the word `text` may name in `folder`, also behind `=`, `:`, `,` and `@`, and
+    /// in code. `takes_names`: true if a word without a slash and a dot may be a path.
     fn word(&mut self, text: &str, folder: &str, usage: PathUse, takes_names: bool) {
+        self.values(all_values(text), text, folder, (usage, takes_names));
+    }
+
+    /// Adds those of `values`, parts of the word `text`, that may be paths in `folder`.
+    fn values<'t>(
+        &mut self,
+        values: impl IntoIterator<Item = &'t str>,
+        text: &str,
+        folder: &str,
+        (usage, takes_names): (PathUse, bool),
+    ) {
         let word = shown(text);
-        let is_option = text.starts_with('-') && text != "-";
-        let whole = (!is_option).then_some(text);
-        let behind = text.split(['=', ':', ',', '@']).skip(usize::from(is_option));
-        let values = whole.into_iter().chain(attached_values(text)).chain(behind);
         for value in values {
-            if value.is_empty() || !(takes_names || value.contains(['/', '.'])) {
+            let may_be_path = takes_names || value.contains(['/', '.']);
+            if value.is_empty() || value.len() > PATH_BYTES_MAX || !may_be_path {
                 continue;
             }
             let value = expand_home(value, self.ground.place.home, Some(folder));
-            if let Some(path) = resolve(&value, Some(folder)) {
-                self.add(path, &word, usage);
+            let Some(path) = joined(&value, Some(folder)) else { continue };
+            self.add(&path, folder, &word, usage);
+            for (known, folder) in known_parts(&value, folder, self.ground.roots) {
+                if let Some(path) = joined(known, Some(folder)) {
+                    self.add(&path, folder, &word, usage);
+                }
             }
         }
     }
 
     /// Adds the words of commands in nested scripts, and what those write or move.
-    fn nested(&mut self, judged: &Judged) {
-        let commands = judged.outline.commands.iter();
+    fn nested(&mut self, outline: &Outline, findings: &Findings) {
+        let commands = outline.commands.iter();
         let plain = |words: &[crate::shell::word::Word]| -> Vec<String> {
             words.iter().flat_map(|word| braces(&word.text)).map(|text| shown(&text)).collect()
         };
         let outer: Vec<Vec<String>> = commands.map(|command| plain(&command.words)).collect();
-        let findings = &judged.findings;
         let inner: Vec<_> =
             findings.runs.iter().filter(|run| !outer.contains(&run.words)).collect();
         if inner.is_empty() {
@@ -308,12 +407,17 @@ impl Finder<'_> {
             if !Names("cd pushd").has(program) || folders.len() >= FOLDERS_MAX {
                 continue;
             }
+            let home = self.ground.place.home;
             let below = |above: &String| {
-                let folder = expand_home(folder, self.ground.place.home, Some(above));
-                resolve(&folder, Some(above))
+                let folder = expand_home(folder, home, Some(above));
+                [resolve(&folder, Some(above)), joined(&folder, Some(above))]
             };
-            let reached: Vec<String> = folders.iter().filter_map(below).collect();
-            folders.extend(reached);
+            let reached: Vec<String> = folders.iter().flat_map(below).flatten().collect();
+            for folder in reached {
+                if !folders.contains(&folder) {
+                    folders.push(folder);
+                }
+            }
             folders.truncate(FOLDERS_MAX);
         }
         for cwd in &folders {
@@ -330,7 +434,7 @@ impl Finder<'_> {
             };
             let words: Vec<String> = run.words.iter().map(marked).collect();
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            self.words(&words, cwd);
+            self.words(&words, cwd, false);
         }
         for file in &findings.files {
             self.word(file, cwd, PathUse::Named, true);
@@ -340,7 +444,7 @@ impl Finder<'_> {
         }
         for (source, path) in findings.moved.iter().flat_map(|moved| &moved.sources) {
             match path {
-                Some(path) => self.add(path.clone(), source, PathUse::Removed),
+                Some(path) => self.add(path, cwd, source, PathUse::Removed),
                 None => self.word(source, cwd, PathUse::Removed, true),
             }
         }

@@ -18,10 +18,20 @@ pub(crate) struct Outline {
     pub(crate) substitutions: usize,
     /// Reasons why the text is not understood or cannot be allowed.
     pub(crate) flaws: Flaws,
+    /// Words that are no words of simple commands: of loops, arrays, conditions and `${…}`.
+    pub(crate) literals: Vec<LiteralWord>,
     /// Texts that were not parsed: nested too deep, or evaluated by bash at a later time.
     pub(crate) unread: Vec<String>,
     /// Positions of the reserved word `time`: start and end in bytes.
     pub(crate) timed: Vec<(usize, usize)>,
+}
+
+/// Word outside of simple commands.
+#[derive(Debug)]
+pub(crate) struct LiteralWord {
+    pub(crate) word: Word,
+    /// True if it may become a word of a command.
+    pub(crate) is_value: bool,
 }
 
 /// Simple command. The redirections after a compound command are stored as a simple command without

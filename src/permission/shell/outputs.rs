@@ -12,10 +12,11 @@ use crate::shell::destinations::{
 };
 use crate::shell::folders::Folders;
 use crate::shell::outline::{Outline, Scope, ShellEvent, SimpleCommand};
+use crate::shell::places::{Place, Places, below, joined, may_create_names, program_of};
 use crate::shell::reader;
 use crate::shell::walk::base;
 use crate::shell::word::{
-    braces, expand_tildes, inactive_character, is_glob, names_earlier_folder, resolve,
+    braces, expand_tildes, inactive_character, is_glob, names_earlier_folder,
 };
 
 /// Programs that are recognised at any word, because a program that is not known may run them.
@@ -23,16 +24,20 @@ const ANYWHERE: Names = Names("cp mv install ln tee");
 /// Maximum number of paths. Further ones are left out, and the only path is then the root folder,
 /// which always exists.
 const PATHS_MAX: usize = 256;
-/// Maximum number of links of `/proc` in a path. A path with more may lead to any file.
-const PROC_LINKS_MAX: usize = 8;
 
-/// Paths that `command` may replace, if it runs in `cwd` and the user's home folder is `home`. Paths
-/// that are known only at run time are left out. With too many paths, and if a part moves its own
-/// working folder, so that `..` leads elsewhere afterwards, `/` is the only one.
-pub(crate) fn outputs(command: &str, cwd: &str, home: &str) -> Vec<CommandOutput> {
+/// Paths that `command` may replace, if it runs in `cwd` and the user's home folder is `home`. `links`
+/// are those in its paths. Paths that are known only at run time are left out. With too many paths,
+/// if a part moves its own working folder, so that `..` leads elsewhere afterwards, and if a path leads
+/// to an unknown place, `/` is the only one.
+pub(crate) fn outputs(
+    command: &str,
+    cwd: &str,
+    home: &str,
+    links: &[PathLink],
+) -> Vec<CommandOutput> {
     let outline = reader::read(command);
-    let list = ListEffects::of(&outline, cwd, home);
-    if list.paths.len() > PATHS_MAX || list.moves_own_folder {
+    let list = ListEffects::of(&outline, cwd, home, Places::resolved(links));
+    if list.is_open() {
         let path = "/".to_owned();
         let (pattern, unless_folders) = (None, Vec::new());
         return vec![CommandOutput { path, pattern, unless_folders, earlier: None }];
@@ -47,8 +52,19 @@ pub(crate) fn outputs(command: &str, cwd: &str, home: &str) -> Vec<CommandOutput
 /// True if a part of `outline` moves, links or copies files as links, so that they have other names
 /// afterwards, or if it may do so.
 pub(crate) fn gives_names(outline: &Outline, cwd: &str, home: &str) -> bool {
-    let list = ListEffects::of(outline, cwd, home);
-    !list.names.is_empty() || list.moves_own_folder || list.paths.len() > PATHS_MAX
+    let list = ListEffects::of(outline, cwd, home, Places::default());
+    !list.names.is_empty() || list.is_open()
+}
+
+/// Paths to which parts of `outline` move, link or copy files as links, so that they may be links.
+/// `places` tells where the paths of `outline` lead.
+pub(crate) fn named<'a>(
+    outline: &Outline,
+    cwd: &'a str,
+    home: &'a str,
+    places: Places<'a>,
+) -> Places<'a> {
+    ListEffects::of(outline, cwd, home, places).places
 }
 
 /// `output` with the folder before its first glob as path, and the rest as pattern.
@@ -86,9 +102,19 @@ fn pattern_of(glob: &str) -> String {
     pattern
 }
 
-/// Absolute paths that the commands of `outline` write, also behind `links`.
-pub(crate) fn written(outline: &Outline, cwd: &str, home: &str, links: &[PathLink]) -> Vec<String> {
-    let list = ListEffects::of(outline, cwd, home);
+/// Paths that a list of commands writes.
+#[derive(Debug)]
+pub(crate) struct Written {
+    /// Absolute paths.
+    pub(crate) paths: Vec<String>,
+    /// True if a written path leads to an unknown place.
+    pub(crate) is_open: bool,
+}
+
+/// Paths that the commands of `outline` write, also behind `links`.
+pub(crate) fn written(outline: &Outline, cwd: &str, home: &str, links: &[PathLink]) -> Written {
+    let list = ListEffects::of(outline, cwd, home, Places::resolved(links));
+    let is_open = list.writes_unknown;
     let mut paths = Vec::new();
     for path in list.paths.into_iter().filter(|path| path.is_certain) {
         let CommandOutput { path, earlier, .. } = path.output;
@@ -101,7 +127,7 @@ pub(crate) fn written(outline: &Outline, cwd: &str, home: &str, links: &[PathLin
             paths.push(path);
         }
     }
-    paths
+    Written { paths, is_open }
 }
 
 /// A path that a list writes.
@@ -118,7 +144,8 @@ struct WrittenPath {
 /// A name that a part of a list gave to a file or folder.
 #[derive(Debug)]
 struct NewName {
-    from: String,
+    /// The earlier name. `None` if it is unknown.
+    from: Option<String>,
     to: String,
     /// Folder in which the file is instead, if it exists.
     unless_folder: Option<String>,
@@ -138,14 +165,22 @@ struct ListEffects<'a> {
     previous: Option<String>,
     paths: Vec<WrittenPath>,
     names: Vec<NewName>,
-    /// Folders that the list created.
-    made: BTreeSet<String>,
+    /// Where paths lead after the parts so far.
+    places: Places<'a>,
     /// True if a part moves the folder in which it runs, or one above it.
     moves_own_folder: bool,
+    /// True if a part writes a path that leads to an unknown place.
+    writes_unknown: bool,
 }
 
 impl<'a> ListEffects<'a> {
-    fn of(outline: &Outline, cwd: &'a str, home: &'a str) -> ListEffects<'a> {
+    fn of(
+        outline: &Outline,
+        cwd: &'a str,
+        home: &'a str,
+        mut places: Places<'a>,
+    ) -> ListEffects<'a> {
+        places.may_appear = may_create_names(outline.commands.iter().map(program_of));
         let mut list = ListEffects {
             home,
             cwd,
@@ -153,8 +188,9 @@ impl<'a> ListEffects<'a> {
             previous: None,
             paths: Vec::new(),
             names: Vec::new(),
-            made: BTreeSet::new(),
+            places,
             moves_own_folder: false,
+            writes_unknown: false,
         };
         let is_in_order = |event: &ShellEvent| {
             !matches!(event, ShellEvent::Pipe | ShellEvent::Background)
@@ -166,6 +202,11 @@ impl<'a> ListEffects<'a> {
             list.pass(outline, cwd);
         }
         list
+    }
+
+    /// True if the list may write paths that are not in `paths`.
+    fn is_open(&self) -> bool {
+        self.paths.len() > PATHS_MAX || self.moves_own_folder || self.writes_unknown
     }
 
     fn pass(&mut self, outline: &Outline, cwd: &str) {
@@ -221,7 +262,7 @@ impl<'a> ListEffects<'a> {
         let words: Vec<_> = command.words.iter().flat_map(|word| braces(&word.text)).collect();
         let words: Vec<&str> = words.iter().map(|word| &**word).collect();
         for to in folders_of_command(&words) {
-            folder = self.resolved(to, folder.as_deref());
+            folder = joined(&self.expanded(to), folder.as_deref());
         }
         let folder = folder.as_deref();
         let found = of_command(&words);
@@ -241,9 +282,9 @@ impl<'a> ListEffects<'a> {
         for file in &found.files {
             self.file(file, folder, found.replaces, part);
             if found.makes_folders
-                && let Some(path) = self.resolved(file, folder)
+                && let Some(Place::Path(path)) = self.place(file, folder)
             {
-                self.made.insert(path);
+                self.places.made.insert(path);
             }
         }
         if let Some(transfer) = &found.transfer {
@@ -255,34 +296,48 @@ impl<'a> ListEffects<'a> {
         expand_tildes(name, self.home, Some(&self.current), self.previous.as_deref())
     }
 
-    fn resolved(&self, name: &str, folder: Option<&str>) -> Option<String> {
-        let name = self.expanded(name);
-        let whole = if name.starts_with('/') || name.is_empty() {
-            name
-        } else {
-            format!("{}/{name}", folder?)
-        };
+    /// Place of the path `name` in `folder`. `None` if it is known only at run time.
+    fn place(&self, name: &str, folder: Option<&str>) -> Option<Place> {
+        let path = joined(&self.expanded(name), folder)?;
         // A folder may have the name, too, after `cd /proc/self/cwd`.
         let own = folder.filter(|folder| !folder.starts_with("/proc/")).unwrap_or(self.cwd);
-        resolve(&behind_proc(whole, own), None)
+        self.places.place(&path, own)
+    }
+
+    /// Absolute path of the file `name` in `folder`, which the part writes. `None` if it is known only
+    /// at run time or unknown.
+    fn target(&mut self, name: &str, folder: Option<&str>) -> Option<String> {
+        match self.place(name, folder)? {
+            Place::Path(path) => Some(path),
+            Place::Descriptor(is_output) => {
+                // Other descriptors may lead to any file.
+                self.writes_unknown |= !is_output;
+                None
+            }
+            Place::Unknown => {
+                self.writes_unknown = true;
+                None
+            }
+        }
     }
 
     fn file(&mut self, name: &str, folder: Option<&str>, is_replaced: bool, part: usize) {
-        if let Some(path) = self.resolved(name, folder) {
+        if let Some(path) = self.target(name, folder) {
             self.write(path, part, (is_replaced, true));
         }
     }
 
     /// Adds the destinations of `transfer`, then the new names of its sources.
     fn transfer(&mut self, transfer: &Transfer<'_>, folder: Option<&str>, part: usize) {
-        let Some(to) = self.resolved(transfer.to, folder) else { return };
+        let Some(to) = self.target(transfer.to, folder) else { return };
         let replaces = transfer.replaces;
         self.write(to.clone(), part, (replaces, true));
         let is_certain = transfer.may_be_folder();
         let mut names = Vec::new();
         for source in &transfer.sources {
             let name = self.expanded(source);
-            let inside = self.resolved(&format!("{to}/{}", transfer.name_of(&name)), None);
+            let inside = joined(transfer.name_of(&name), Some(&to));
+            let inside = inside.and_then(|inside| self.target(&inside, None));
             if let Some(inside) = &inside {
                 self.write(format!("{inside}/."), part, (replaces, is_certain));
                 self.write(inside.clone(), part, (replaces, is_certain));
@@ -292,21 +347,40 @@ impl<'a> ListEffects<'a> {
                 TransferKind::Link => to.rsplit_once('/').map(|(above, _)| above),
                 _ => folder,
             };
-            if let Some(from) = self.resolved(source, base)
-                && transfer.kind != TransferKind::Copy
-            {
-                self.moves_own_folder |= transfer.kind == TransferKind::Move
-                    && folder.is_some_and(|folder| below(folder, &from).is_some());
-                names.extend(inside.map(|inside| (from.clone(), inside, None)));
-                if transfer.sources.len() == 1 && !self.made.contains(&to) {
-                    names.push((from, to.clone(), Some(to.clone())));
-                }
+            if transfer.kind == TransferKind::Copy {
+                continue;
+            }
+            let from = match self.place(source, base) {
+                Some(Place::Path(path)) => Some(path),
+                Some(_) => None,
+                None => continue,
+            };
+            let moves = transfer.kind == TransferKind::Move;
+            let is_own = |from: &String| folder.is_some_and(|own| below(own, from).is_some());
+            self.moves_own_folder |= moves && from.as_ref().is_some_and(is_own);
+            names.extend(inside.map(|inside| (from.clone(), inside, None)));
+            if transfer.sources.len() == 1 && !self.places.made.contains(&to) {
+                names.push((from, to.clone(), Some(to.clone())));
             }
         }
-        let is_copy = transfer.kind == TransferKind::CopyWithLinks;
+        self.rename(names, transfer.kind, part);
+    }
+
+    /// Notes `names`, each of which was given to another one, and the folder in which it is instead.
+    fn rename(
+        &mut self,
+        names: Vec<(Option<String>, String, Option<String>)>,
+        kind: TransferKind,
+        part: usize,
+    ) {
+        let is_copy = kind == TransferKind::CopyWithLinks;
         for (from, to, unless_folder) in names {
-            if transfer.kind == TransferKind::Move {
-                self.made.retain(|made| below(made, &from).is_none());
+            if let (TransferKind::Move, Some(from)) = (kind, &from) {
+                self.places.made.retain(|made| below(made, from).is_none());
+            }
+            // The folder of the list stays one.
+            if below(self.cwd, &to).is_none() {
+                self.places.renamed.push(to.clone());
             }
             self.names.push(NewName { from, to, unless_folder, is_copy, part });
         }
@@ -344,18 +418,22 @@ impl<'a> ListEffects<'a> {
                 }
                 None => continue,
             };
+            let Some(from) = &name.from else {
+                self.writes_unknown = true;
+                continue;
+            };
             let earlier = match &path.output.earlier {
                 // A link below the copy is below the earlier name, too.
                 Some(earlier) => EarlierName {
                     path: below(&earlier.path, &name.to)
-                        .map_or_else(|| name.from.clone(), |rest| format!("{}{rest}", name.from)),
+                        .map_or_else(|| from.clone(), |rest| format!("{from}{rest}")),
                     is_copy: earlier.is_copy || name.is_copy,
                 },
-                None => EarlierName { path: name.from.clone(), is_copy: name.is_copy },
+                None => EarlierName { path: from.clone(), is_copy: name.is_copy },
             };
             let mut unless_folders = path.output.unless_folders.clone();
             unless_folders.extend(name.unless_folder.clone());
-            let path_before = format!("{}{rest}", name.from);
+            let path_before = format!("{from}{rest}");
             let output = CommandOutput {
                 path: path_before,
                 pattern: None,
@@ -366,53 +444,6 @@ impl<'a> ListEffects<'a> {
         }
         self.paths.push(path);
     }
-}
-
-/// Replaces the links of `/proc` to the working folder of a process, which is `folder`, and to the root
-/// folder in the absolute path `path`. The root folder stands for a descriptor other than those for
-/// output, because it may lead to any file.
-fn behind_proc(mut path: String, folder: &str) -> String {
-    for _ in 0..PROC_LINKS_MAX {
-        let Some(next) = behind_link_of_proc(&path, folder) else { return path };
-        path = next;
-    }
-    "/".to_owned()
-}
-
-/// As [`behind_proc`], for the first link of `/proc` in `path`. `None` if there is none.
-fn behind_link_of_proc(path: &str, folder: &str) -> Option<String> {
-    let mut parts: Vec<&str> = Vec::new();
-    let mut rest = path.split('/');
-    while let Some(part) = rest.next() {
-        match part {
-            "" | "." => continue,
-            ".." => {
-                parts.pop();
-                continue;
-            }
-            part => parts.push(part),
-        }
-        let target = match parts[..] {
-            ["proc", _, "cwd"] | ["proc", _, "task", _, "cwd"] => folder,
-            ["proc", _, "root"] | ["proc", _, "task", _, "root"] => "",
-            ["proc", _, "fd", number]
-            | ["proc", _, "task", _, "fd", number]
-            | ["dev", "fd", number] => {
-                let is_output = matches!(number, "1" | "2") && rest.clone().next().is_none();
-                return (!is_output).then(|| "/".to_owned());
-            }
-            ["dev", "stdin"] => return Some("/".to_owned()),
-            _ => continue,
-        };
-        let rest: Vec<&str> = rest.collect();
-        return Some(format!("{target}/{}", rest.join("/")));
-    }
-    None
-}
-
-/// Rest of `path` behind `folder`: empty, or it begins with `/`. `None` if it is not below it.
-fn below<'p>(path: &'p str, folder: &str) -> Option<&'p str> {
-    path.strip_prefix(folder).filter(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 #[cfg(test)]

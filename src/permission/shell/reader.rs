@@ -12,7 +12,9 @@ mod heredocs;
 mod reserved;
 mod terminators;
 
-use crate::shell::outline::{Flaw, Outline, Redirect, Scope, ShellEvent, SimpleCommand};
+use crate::shell::outline::{
+    Flaw, LiteralWord, Outline, Redirect, Scope, ShellEvent, SimpleCommand,
+};
 use crate::shell::word::{Form, UNKNOWN, Word, active, is_reserved};
 
 use heredocs::Heredoc;
@@ -29,8 +31,9 @@ enum ReaderMode {
     Commands(Closer),
     /// `"…"`. With `body`, the text of a here-document, in which quotes mean nothing.
     Quotes { body: bool },
-    /// `${…}`. With `quoted`, inside of double quotes.
-    Parameter { quoted: bool },
+    /// `${…}`. With `quoted`, inside of double quotes. `begins`: index of its first character behind
+    /// `${`.
+    Parameter { quoted: bool, begins: usize },
     /// `$((…))`, `((…))` or `$[…]`. `depth`: number of parentheses or brackets that are open in it;
     /// `square`: `$[…]`; `command`: a command, not a part of a word.
     Arithmetic { depth: usize, square: bool, command: bool },
@@ -203,7 +206,7 @@ impl ShellReader {
             }
             ReaderMode::Commands(_) => self.commands(),
             ReaderMode::Quotes { body } => self.quotes(body),
-            ReaderMode::Parameter { quoted } => self.parameter(quoted),
+            ReaderMode::Parameter { quoted, begins } => self.parameter(quoted, begins),
             ReaderMode::Arithmetic { .. } => self.arithmetic(),
             ReaderMode::Array => self.array(),
             ReaderMode::Condition => self.condition(),
@@ -274,6 +277,11 @@ impl ShellReader {
         if !silent {
             word.text.push(c);
         }
+    }
+
+    /// Records a word that is no word of a simple command. `is_value`: it may become one.
+    fn literal(&mut self, word: Word, is_value: bool) {
+        self.outline.literals.push(LiteralWord { word, is_value });
     }
 
     // Open constructs.

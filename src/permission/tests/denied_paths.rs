@@ -4,9 +4,10 @@ use posse_actors::ports::PathLink;
 
 use super::*;
 
-const READ: &str = r#"{"tool":"Read(private/**)","decision":"deny"}"#;
-const EDIT: &str = r#"{"tool":"Edit(private/**)","decision":"deny"}"#;
-const EVERY: &str = r#"{"tool":"*","match":{"pathGlob":"private/**"},"decision":"deny"}"#;
+pub(super) const READ: &str = r#"{"tool":"Read(private/**)","decision":"deny"}"#;
+pub(super) const EDIT: &str = r#"{"tool":"Edit(private/**)","decision":"deny"}"#;
+pub(super) const EVERY: &str =
+    r#"{"tool":"*","match":{"pathGlob":"private/**"},"decision":"deny"}"#;
 
 /// Checks that the rule denies `denied`, with its text, and does not deny `free`.
 fn check(rule: &str, denied: &[&str], free: &[&str]) {
@@ -240,6 +241,8 @@ fn pattern_that_may_match_a_denied_path_is_asked_about_each_time() {
         (many.as_str(), true),
         ("bash cat priv*/x", true),
         ("bash cat */x", true),
+        ("bash grep -r x priv*", true),
+        ("bash ls *", false),
         ("bash cat p[qr]ivate/x", true),
         ("bash cp -r p* /w/other", true),
         ("bash cat pub*/x", false),

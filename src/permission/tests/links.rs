@@ -125,6 +125,11 @@ fn all_paths_that_words_may_name_are_resolved() {
             plain("/w/x.py::t"),
             plain("/w/x.py"),
             plain("/w/e f"),
+            // What deny rules look at beside that.
+            plain("/c"),
+            plain("/w/.."),
+            plain("/w/:t"),
+            plain("/w/t"),
         ]
     );
     assert_eq!(paths("ls s*/b '*'"), [plain("/w/ls"), (ROOT.to_owned(), 2), plain("/w/*")]);

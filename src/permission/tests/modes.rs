@@ -329,6 +329,41 @@ fn moves_out_of_the_workspace_are_asked_about() {
 }
 
 #[test]
+fn moves_out_of_the_workspace_through_links_are_asked_about() {
+    let policy = policy(&[]);
+    let tool = annotations("bash");
+    let mode = PermissionMode::Auto;
+    let situation = Situation { mode, tool: &tool, ..situation("build", &[], AnswerSource::Human) };
+    for (call, is_asked) in [
+        ("bash mv a out", true),
+        ("bash mv a out/x", true),
+        ("bash mv a out/../x", true),
+        ("bash cd sub && mv a ../out/x", true),
+        ("bash mv a sub/../x", false),
+        ("bash mv a inside/x", false),
+    ] {
+        let mut action = action(call);
+        let Some(Operation::Execute { links, .. }) = action.operations.first_mut() else {
+            panic!()
+        };
+        let found = [
+            ("/w/out", "/tmp/y"),
+            ("/w/out/x", "/tmp/y/x"),
+            ("/w/out/..", "/tmp"),
+            ("/w/out/../x", "/tmp/x"),
+            ("/w/sub/../out/x", "/tmp/y/x"),
+            ("/w/inside/x", "/w/sub/x"),
+        ];
+        for (path, target) in found {
+            links.retain(|link| link.path != path);
+            links.push(PathLink { path: path.to_owned(), target: Some(target.to_owned()) });
+        }
+        let verdict = policy.judge(&action, &situation);
+        assert_eq!(matches!(verdict, Verdict::Ask(_)), is_asked, "{call}: {verdict:?}");
+    }
+}
+
+#[test]
 fn replaced_files_are_asked_about() {
     let policy = policy(&[]);
     let tool = annotations("bash");

@@ -1,6 +1,12 @@
 //! Names of replaced files in single commands and in lists.
 
 use super::*;
+use crate::shell::links::without_links;
+
+/// Paths that `command` may replace, if there are no links.
+fn outputs(command: &str, cwd: &str, home: &str) -> Vec<CommandOutput> {
+    super::outputs(command, cwd, home, &without_links(command, cwd, home))
+}
 
 /// Paths that `command` may replace, without folders whose files it may replace.
 fn found(command: &str) -> Vec<CommandOutput> {
@@ -204,5 +210,54 @@ fn globs_become_patterns_of_names_in_a_folder() {
             .filter_map(|output| Some(format!("{}:{}", output.path, output.pattern?)));
         let found: BTreeSet<String> = found.collect();
         assert_eq!(found.into_iter().collect::<Vec<_>>().join(" "), expected, "{command}");
+    }
+}
+
+#[test]
+fn parents_of_links_are_those_of_the_kernel() {
+    let link = |path: &str, target: Option<&str>| PathLink {
+        path: path.to_owned(),
+        target: target.map(str::to_owned),
+    };
+    // `/w/a/up` leads to `/w/b/c`, and `/w/new` does not exist.
+    let links = [
+        link("/w/a/..", Some("/w")),
+        link("/w/a/up/..", Some("/w/b")),
+        link("/w/a/up/../..", Some("/w")),
+        link("/w/a/new/..", None),
+        link("/w/new/..", None),
+    ];
+    for (command, expected) in [
+        ("cp x a/../ign", "/w/ign"),
+        ("cp x a/up/../../ign", "/w/ign"),
+        ("mv x a/up/../ign", "/w/b/ign"),
+        ("cp src/ign a/up/..", "/w/b/ign"),
+        ("cp -t a/up/.. src/ign", "/w/b/ign"),
+        ("cp -T x a/up/../ign", "/w/b/ign"),
+        ("ln -f x a/up/../ign", "/w/b/ign"),
+        ("install x a/up/../ign", "/w/b/ign"),
+        (": > a/up/../ign", "/w/b/ign"),
+        ("tee a/up/../ign", "/w/b/ign"),
+        ("sort x -o a/up/../ign", "/w/b/ign"),
+        ("sed -n 'w a/up/../ign' x", "/w/b/ign"),
+        ("env -C a/up/.. cp x ign", "/w/b/ign"),
+        ("cd a/up && cp x ../ign", "/w/b/ign"),
+        ("cd a/up/.. && cp x ign", "/w/a/ign"),
+        ("cd -P a/up/.. && cp x ign", "/w/b/ign"),
+        ("cp x /dev/fd/../cwd/ign", "/w/ign"),
+        ("cp x new/../ign", "/w/ign"),
+        ("mkdir new && cp x new/../ign", "/w/ign"),
+        ("tar xf t.tar && cp x new/../ign", "/"),
+        ("ln -s ../b a/new; cp x a/new/../ign", "/"),
+        ("mv a/up new; cp x new/../ign", "/"),
+        ("cp -a a new; cp x new/../ign", "/"),
+        ("cp x other/../ign", "/"),
+        ("cp x */../ign", "/"),
+        ("cp x /dev/stdin/../ign", "/"),
+    ] {
+        let found = super::outputs(command, "/w", "/home/u", &links);
+        let paths: Vec<&str> = found.iter().map(|output| output.path.as_str()).collect();
+        assert!(paths.contains(&expected), "{command}: {paths:?}");
+        assert!(expected == "/" || !paths.contains(&"/"), "{command}: {paths:?}");
     }
 }

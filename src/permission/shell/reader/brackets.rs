@@ -1,11 +1,11 @@
 //! Arrays `name=(…)` and conditions `[[ … ]]`: words that are not commands.
 
-use super::ShellReader;
+use super::{ReaderMode, ShellReader};
 use crate::shell::outline::Flaw;
 
 impl ShellReader {
-    /// Reads the next character of an array `name=(…)`. The words of the array are dropped;
-    /// substitutions in them are kept.
+    /// Reads the next character of an array `name=(…)`. The words of the array are no words of
+    /// the command.
     pub(super) fn array(&mut self) {
         let Some(c) = self.peek() else { return };
         match c {
@@ -45,15 +45,16 @@ impl ShellReader {
         }
     }
 
-    /// Drops the current word, which belongs to an array or a condition.
+    /// Ends the current word, which belongs to an array or a condition.
     pub(super) fn drop_word(&mut self) {
         if let Some(word) = self.word.take() {
             self.read_later(&word.text);
+            self.literal(word, self.mode == ReaderMode::Array);
         }
     }
 
-    /// Reads the next character of a condition `[[ … ]]`. Its words are dropped; substitutions in
-    /// them are kept.
+    /// Reads the next character of a condition `[[ … ]]`. Its words are no words of a
+    /// command.
     pub(super) fn condition(&mut self) {
         let Some(c) = self.peek() else { return };
         match c {

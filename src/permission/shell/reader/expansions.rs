@@ -2,7 +2,7 @@
 
 use super::{Closer, ReaderMode, ShellReader, unknown};
 use crate::shell::outline::{Flaw, Scope};
-use crate::shell::word::{Form, HOME, PWD, ansi_c};
+use crate::shell::word::{Form, HOME, PWD, UNKNOWN, Word, ansi_c, is_reserved};
 
 /// Variables that name the folder for temporary files.
 const TEMPORARY: [&str; 3] = ["TMPDIR", "TMP", "TEMP"];
@@ -101,7 +101,7 @@ impl ShellReader {
             }
             unknown(self, quoted);
         }
-        self.open(ReaderMode::Parameter { quoted });
+        self.open(ReaderMode::Parameter { quoted, begins: self.at });
         self.silent += 1;
     }
 
@@ -183,11 +183,16 @@ impl ShellReader {
 
     /// Reads the next character inside `${…}`. Quotes and expansions are read in full, because they
     /// may contain commands; other characters are skipped. `quoted`: the `${…}` is in double
-    /// quotes.
-    pub(super) fn parameter(&mut self, quoted: bool) {
+    /// quotes. `begins`: index of the first character behind `${`.
+    pub(super) fn parameter(&mut self, quoted: bool, begins: usize) {
         let Some(c) = self.next() else { return };
         match c {
-            '}' => self.close(),
+            '}' => {
+                let inside = self.source.get(begins..self.at.saturating_sub(1));
+                let inside = inside.map(<[char]>::to_vec);
+                self.alternatives(&inside.unwrap_or_default());
+                self.close();
+            }
             '\\' => {
                 self.raw();
             }
@@ -215,6 +220,30 @@ impl ShellReader {
             // `${x@P}` expands the value as a prompt, including substitutions.
             '@' if self.peek() == Some('P') => self.add_flaw(Flaw::Odd),
             _ => {}
+        }
+    }
+
+    /// Records the words that may take the place of a value in the expansion `${…}` with the text
+    /// `inside`: behind an operator, and behind a slash in it.
+    fn alternatives(&mut self, inside: &[char]) {
+        let is_name = |c: &&char| c.is_alphanumeric() || matches!(**c, '_' | '!' | '@' | '*' | '#');
+        let mut name = inside.iter().take_while(is_name).count();
+        if inside.get(name) == Some(&'[') {
+            name += inside.iter().skip(name).take_while(|c| **c != ']').count() + 1;
+        }
+        let is_operator = |c: &&char| ":-=+?/#%^,".contains(**c);
+        let rest = inside.iter().skip(name);
+        let operator = rest.clone().take_while(is_operator).take(2);
+        let (length, replaces) = (operator.clone().count(), operator.clone().any(|c| *c == '/'));
+        let text: String = rest.skip(length).filter(|c| !"\"'\\".contains(**c)).collect();
+        let mut texts = vec![text.as_str()];
+        if replaces {
+            texts.extend(text.match_indices('/').map(|(at, _)| &text[at + 1..]));
+        }
+        for text in texts.into_iter().filter(|text| !text.is_empty()) {
+            let known = |c: char| if c == '$' || is_reserved(c) { UNKNOWN } else { c };
+            let text = text.chars().map(known).collect();
+            self.literal(Word { text, ..Word::default() }, true);
         }
     }
 
@@ -314,7 +343,7 @@ impl ShellReader {
 
     /// Opens a process substitution after `<(` or `>(`; `operator` is `<` or `>`.
     pub(super) fn open_process(&mut self, operator: char) {
-        self.mark(crate::shell::word::UNKNOWN);
+        self.mark(UNKNOWN);
         self.word().form.add(Form::QUOTED);
         let scope = if operator == '<' { Scope::Reading } else { Scope::Writing };
         self.open_substitution(scope, Closer::Substitution);

@@ -137,6 +137,9 @@ impl ShellReader {
 
     fn header(&mut self, header: Header, word: &Word) {
         let bare = word.unquoted_literal();
+        if matches!(header, Header::ForWords | Header::CaseWord) {
+            self.literal(word.clone(), header == Header::ForWords);
+        }
         let next = match header {
             Header::ForIn | Header::Done if bare == Some("do") => None,
             Header::ForName => Some(Header::ForIn),
@@ -214,6 +217,7 @@ impl ShellReader {
         let first = self.mode == ReaderMode::Commands(Closer::Case(CaseState::Pattern));
         self.mode = ReaderMode::Commands(Closer::Case(CaseState::Patterns));
         if !word.form.is_bare() || word.text != "esac" {
+            self.literal(word, false);
             return false;
         }
         if !first || c == ')' {

@@ -2,6 +2,7 @@
 
 use super::{Call, Walker};
 use crate::shell::destinations::{self, TransferKind};
+use crate::shell::places::joined;
 use crate::shell::word::{resolve, shown};
 
 /// Files that a program moves.
@@ -11,7 +12,7 @@ pub(crate) struct MovedFiles {
     pub(crate) sources: Vec<(String, Option<String>)>,
     /// The destination.
     pub(crate) to: String,
-    /// Absolute path of the destination. `None` if it is known only at run time.
+    /// Absolute path of the destination, in which `..` is kept. `None` if it is known only at run time.
     pub(crate) path: Option<String>,
     /// True if the destination is in the folder for temporary files that a variable names.
     pub(crate) is_temporary: bool,
@@ -36,7 +37,8 @@ impl Walker {
             let sources = transfer.sources.iter().map(|source| (shown(source), path(source)));
             let is_temporary =
                 call.rest.iter().any(|word| word.is_temporary && word.text == transfer.to);
-            let (sources, path) = (sources.collect(), path(transfer.to));
+            let path = path(transfer.to).and_then(|_| joined(transfer.to, self.cwd.as_deref()));
+            let sources = sources.collect();
             self.findings.moved.push(MovedFiles { sources, to, path, is_temporary });
         }
     }

@@ -1,0 +1,61 @@
+//! Parts of a word that may be paths.
+
+use crate::shell::links::attached_values;
+use crate::shell::word::UNKNOWN;
+
+/// Characters before a path that is part of a word.
+const SEPARATORS: [char; 4] = ['=', ':', ',', '@'];
+/// Maximum number of separators in a word behind which the whole rest may be a path.
+const RESTS_MAX: usize = 32;
+
+/// Parts of `text` that may be paths: the values of [`whole_values`] and, in code and text, all words
+/// with a slash or a dot.
+pub(super) fn all_values(text: &str) -> Vec<&str> {
+    let mut values = whole_values(text);
+    let is_path_end = |c: char| c.is_whitespace() || "\"'`()[]{}<>|;&$".contains(c);
+    if text.contains(is_path_end) {
+        let parts = text.split(is_path_end).filter(|part| part.contains(['/', '.']));
+        values.extend(parts.flat_map(whole_values));
+    }
+    values
+}
+
+/// The whole `text`, unless it is an option, the values of options in it, and what is behind `=`, `:`,
+/// `,` and `@`.
+pub(super) fn whole_values(text: &str) -> Vec<&str> {
+    let is_option = text.starts_with('-') && text != "-";
+    let mut values: Vec<&str> = (!is_option).then_some(text).into_iter().collect();
+    values.extend(attached_values(text));
+    values.extend(text.split(SEPARATORS).skip(usize::from(is_option)));
+    let separators = text.match_indices(SEPARATORS).take(RESTS_MAX);
+    values.extend(separators.map(|(at, separator)| &text[at + separator.len()..]));
+    values
+}
+
+/// Known parts of the path `text`, a part of which is known only at run time, each with a folder that it
+/// is relative to: the folder before the unknown part, and the path behind one at the beginning,
+/// which may be the working folder or a root.
+pub(super) fn known_parts<'p>(
+    text: &'p str,
+    folder: &'p str,
+    roots: &'p [String],
+) -> Vec<(&'p str, &'p str)> {
+    let Some(unknown) = text.find(UNKNOWN) else { return Vec::new() };
+    if let Some((before, _)) = text[..unknown].rsplit_once('/').filter(|(path, _)| !path.is_empty())
+    {
+        return vec![(before, folder)];
+    }
+    let rest = text[unknown..].trim_start_matches(UNKNOWN);
+    let Some(rest) = rest.strip_prefix('/').filter(|rest| !rest.contains(UNKNOWN)) else {
+        return Vec::new();
+    };
+    let rest = rest.trim_start_matches('/');
+    let folders = roots.iter().map(String::as_str).chain([folder]);
+    folders.map(|folder| (rest, folder)).collect()
+}
+
+/// The folders above the absolute path `path`.
+pub(super) fn ancestors(path: &str) -> impl Iterator<Item = &str> {
+    let ends = path.match_indices('/').map(|(at, _)| at.max(1));
+    ends.map(|end| &path[..end])
+}

@@ -1,0 +1,265 @@
+//! Paths as the kernel resolves them: `..` behind a name that is a link leads to the parent of the
+//! folder to which the link leads.
+//!
+//! The policy judges text only. Which names are links was found out when the call was prepared
+//! ([`crate::command_paths`]); a name that a part of the command may make a link is not known.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use posse_actors::ports::PathLink;
+
+use crate::shell::Names;
+use crate::shell::outline::SimpleCommand;
+use crate::shell::walk::base;
+use crate::shell::word::{HOME, PWD, UNKNOWN, Word, is_glob};
+
+/// Maximum number of links of `/proc` in a path. A path with more may lead to any file.
+const PROC_LINKS_MAX: usize = 8;
+/// Files of a process in `/proc` that are no links.
+const PROC_FILES: Names = Names(
+    "\
+    attr auxv cgroup clear_refs cmdline comm coredump_filter environ io limits loginuid maps mem mountinfo \
+    mounts mountstats net ns numa_maps oom_adj oom_score oom_score_adj pagemap sched schedstat smaps \
+    smaps_rollup stack stat statm status syscall timers uid_map gid_map wchan",
+);
+/// Programs that make no links, or only those that the words of the command tell.
+const MAKES_NO_OTHER_NAMES: Names = Names(
+    "\
+    : [ awk base64 basename cat cd chmod cmp column comm cp cut date diff dirname echo export false file find \
+    fold grep head hexdump install jq ln ls mkdir mv nl od paste popd printf pushd pwd readlink realpath \
+    rev rg rm rmdir sed seq set sleep sort stat strings tac tail tee test touch tr true truncate uniq wc which \
+    xxd",
+);
+
+/// Place to which a path leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Absolute path without `.` and `..`. Links behind the last `..` are not resolved.
+    Path(String),
+    /// A descriptor of the program; the flag is true for standard output and errors.
+    Descriptor(bool),
+    /// Any path.
+    Unknown,
+}
+
+/// What is known of the names in the paths of a command.
+#[derive(Debug, Default)]
+pub(crate) struct Places<'a> {
+    links: PlaceLinks<'a>,
+    /// Paths to which parts of the command move, copy or link files, so that they may be links.
+    pub(crate) renamed: Vec<String>,
+    /// Folders that the command creates.
+    pub(crate) made: BTreeSet<String>,
+    /// True if a program that is not known may create a name which did not exist when the call was
+    /// prepared.
+    pub(crate) may_appear: bool,
+}
+
+/// Source of what is known of links.
+#[derive(Debug, Clone, Copy, Default)]
+enum PlaceLinks<'a> {
+    /// There are no links.
+    #[default]
+    None,
+    /// There are no links as far as is known, and the paths that should be resolved are recorded.
+    Asked(&'a RefCell<BTreeSet<String>>),
+    /// The paths that were resolved, if something in them is not as their text says.
+    Resolved(&'a [PathLink]),
+}
+
+impl<'a> Places<'a> {
+    /// Places with the links that were found when the call was prepared.
+    pub(crate) fn resolved(links: &'a [PathLink]) -> Places<'a> {
+        Places { links: PlaceLinks::Resolved(links), ..Places::default() }
+    }
+
+    /// Places without links, which records in `asked` the paths that should be resolved.
+    pub(crate) fn asking(asked: &'a RefCell<BTreeSet<String>>) -> Places<'a> {
+        Places { links: PlaceLinks::Asked(asked), ..Places::default() }
+    }
+
+    /// Notes that a program opens the absolute path `path`, whose links should be resolved.
+    pub(crate) fn opens(&self, path: &str) {
+        if let PlaceLinks::Asked(asked) = self.links {
+            asked.borrow_mut().insert(path.to_owned());
+        }
+    }
+
+    /// Place of the absolute path `path`, in which `..` is kept, for a program that runs in the folder
+    /// `own`. `None` if a part of the path is known only at run time.
+    pub(crate) fn place(&self, path: &str, own: &str) -> Option<Place> {
+        let path = match behind_proc(path.to_owned(), own) {
+            Ok(path) => path,
+            Err(place) => return Some(place),
+        };
+        if path.contains([UNKNOWN, HOME, PWD]) {
+            return None;
+        }
+        let mut at = String::new();
+        let mut written = String::new();
+        for part in parts(&path) {
+            written.push('/');
+            written.push_str(part);
+            if part != ".." {
+                at.push('/');
+                at.push_str(part);
+                continue;
+            }
+            match self.parent(&at, &written) {
+                Some(parent) => at = parent,
+                None => return Some(Place::Unknown),
+            }
+        }
+        if at.is_empty() {
+            at.push('/');
+        }
+        Some(Place::Path(at))
+    }
+
+    /// Folder above `folder`, which the text `written` names with `..` at its end. `None` if it is
+    /// unknown. The root folder is empty text.
+    fn parent(&self, folder: &str, written: &str) -> Option<String> {
+        let by_text = || folder.rsplit_once('/').map_or("", |(above, _)| above).to_owned();
+        if folder.is_empty() {
+            return Some(String::new());
+        }
+        if is_glob(folder) || self.renamed.iter().any(|name| below(folder, name).is_some()) {
+            return None;
+        }
+        match self.links {
+            PlaceLinks::None => Some(by_text()),
+            PlaceLinks::Asked(_) => {
+                self.opens(written);
+                Some(by_text())
+            }
+            PlaceLinks::Resolved(links) => {
+                match &links.iter().find(|link| link.path == written)?.target {
+                    Some(target) => Some(target.trim_end_matches('/').to_owned()),
+                    // It did not exist: if a part creates it, it is a folder, and if none does, the
+                    // program fails.
+                    None => (!self.may_appear || self.made.contains(folder)).then(by_text),
+                }
+            }
+        }
+    }
+}
+
+/// Appends `text` to `folder`, without `.` and empty parts; `..` stays. `None` if `text` is empty or
+/// if it is relative and there is no folder.
+pub(crate) fn joined(text: &str, folder: Option<&str>) -> Option<String> {
+    if text.is_empty() {
+        return None;
+    }
+    let folder = if text.starts_with('/') { "" } else { folder? };
+    let parts: Vec<&str> = parts(folder).chain(parts(text)).collect();
+    Some(format!("/{}", parts.join("/")))
+}
+
+/// True if one of several `commands` is a program that may create links which its words do not tell.
+/// `programs`: the first words of the commands.
+pub(crate) fn may_create_names<'p>(programs: impl Iterator<Item = Option<&'p str>>) -> bool {
+    let is_unknown = |program: Option<&str>| {
+        !program.is_some_and(|program| MAKES_NO_OTHER_NAMES.has(base(program)))
+    };
+    let (count, unknown) = programs
+        .fold((0, false), |(count, unknown), program| (count + 1, unknown || is_unknown(program)));
+    unknown && count > 1
+}
+
+/// The first word of `command`, or `:` if it has none. `None` if it is known only at run time.
+pub(crate) fn program_of(command: &SimpleCommand) -> Option<&str> {
+    command.words.first().map_or(Some(":"), Word::literal)
+}
+
+/// Rest of `path` behind `folder`: empty, or it begins with `/`. `None` if it is not below it.
+pub(crate) fn below<'p>(path: &'p str, folder: &str) -> Option<&'p str> {
+    path.strip_prefix(folder).filter(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Parts of `path`, without `.` and empty ones.
+fn parts(path: &str) -> impl Iterator<Item = &str> + Clone {
+    path.split('/').filter(|part| !matches!(*part, "" | "."))
+}
+
+/// Replaces the links of `/proc` to the working folder of a process, which is `folder`, and to the root
+/// folder in the absolute path `path`. Fails with the place if it is a descriptor, or is behind a
+/// link that may lead anywhere.
+fn behind_proc(mut path: String, folder: &str) -> Result<String, Place> {
+    for _ in 0..PROC_LINKS_MAX {
+        match behind_link_of_proc(&path, folder)? {
+            Some(next) => path = next,
+            None => return Ok(path),
+        }
+    }
+    Err(Place::Unknown)
+}
+
+/// As [`behind_proc`], for the first link of `/proc` in `path`. `None` if there is none.
+fn behind_link_of_proc(path: &str, folder: &str) -> Result<Option<String>, Place> {
+    let mut known: Vec<&str> = Vec::new();
+    let mut rest = parts(path);
+    while let Some(part) = rest.next() {
+        if part == ".." {
+            known.pop();
+            continue;
+        }
+        known.push(part);
+        let is_last = rest.clone().next().is_none();
+        let target = match known[..] {
+            ["proc", process, "cwd"] | ["proc", process, "task", _, "cwd"]
+                if is_process(process) =>
+            {
+                folder
+            }
+            ["proc", _, "root"] | ["proc", _, "task", _, "root"] => "",
+            ["proc", _, "fd", number] | ["proc", _, "task", _, "fd", number] if is_last => {
+                return Err(descriptor(number));
+            }
+            ["proc", _, "fd", _] | ["proc", _, "task", _, "fd", _] => return Err(Place::Unknown),
+            ["proc", process, "fd" | "task"]
+            | ["proc", process, "task", _]
+            | ["proc", process, "task", _, "fd"]
+                if is_process(process) =>
+            {
+                continue;
+            }
+            ["proc", process, .., name] if known.len() > 2 && is_process(process) => {
+                let is_file = known.len() > 3 || PROC_FILES.has(name);
+                if is_file {
+                    continue;
+                }
+                return Err(Place::Unknown);
+            }
+            ["dev", "fd"] if !is_last => "/proc/self/fd",
+            ["dev", name @ ("stdin" | "stdout" | "stderr")] if is_last => {
+                return Err(Place::Descriptor(name != "stdin"));
+            }
+            ["dev", "stdin" | "stdout" | "stderr"] => return Err(Place::Unknown),
+            _ => continue,
+        };
+        let rest: Vec<&str> = rest.collect();
+        return Ok(Some(format!("{target}/{}", rest.join("/"))));
+    }
+    Ok(None)
+}
+
+/// Place of the descriptor `number`.
+fn descriptor(number: &str) -> Place {
+    if number.chars().all(|c| c.is_ascii_digit()) {
+        Place::Descriptor(matches!(number, "1" | "2"))
+    } else {
+        Place::Unknown
+    }
+}
+
+/// True for the name of a folder in `/proc` that stands for a process.
+fn is_process(name: &str) -> bool {
+    matches!(name, "self" | "thread-self")
+        || name.contains([UNKNOWN, '*'])
+        || is_glob(name)
+        || name.chars().all(|c| c.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests;
