@@ -40,7 +40,10 @@ impl AgentRules {
     }
 }
 
-pub(super) fn compile(agents: &[AgentPolicy]) -> Result<Vec<AgentRules>, Vec<Failure>> {
+pub(super) fn compile(
+    agents: &[AgentPolicy],
+    home: Option<&str>,
+) -> Result<Vec<AgentRules>, Vec<Failure>> {
     let compiled = |agent: &AgentPolicy| {
         // An unknown value does not allow.
         let default = agent.default_decision.as_deref().map(|decision| match decision {
@@ -48,7 +51,7 @@ pub(super) fn compile(agents: &[AgentPolicy]) -> Result<Vec<AgentRules>, Vec<Fai
             "ask" => RuleDecision::Ask,
             _ => RuleDecision::Deny,
         });
-        let rules = rules::compile(&agent.rules, None).map_err(rules::without_indexes)?;
+        let rules = rules::compile(&agent.rules, None, home).map_err(rules::without_indexes)?;
         Ok(AgentRules { name: agent.name.clone(), rules, default })
     };
     agents.iter().map(compiled).collect()

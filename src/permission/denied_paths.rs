@@ -23,10 +23,15 @@ const READERS: Names = Names("Read read_file");
 const CHANGERS: Names = Names("Edit Write edit_file multi_edit write_file");
 
 /// Returns the globs of the paths that `tool` of the rule group `group` must not read, by the deny
-/// rules in `written`. Fails with the error of the first invalid rule.
-pub fn denied_reads(written: &[Value], tool: &str, group: &str) -> Result<PathGlobs, Failure> {
+/// rules in `written`. `home`: home folder of the user; `None` means `/home/user`. Fails with the error
+/// of the first invalid rule.
+pub fn denied_reads(
+    written: &[Value],
+    (tool, group): (&str, &str),
+    home: Option<&str>,
+) -> Result<PathGlobs, Failure> {
     let first = |mut failures: Vec<(usize, Failure)>| failures.swap_remove(0).1;
-    let rules = rules::compile(written, None).map_err(first)?;
+    let rules = rules::compile(written, None, home).map_err(first)?;
     let is_for = |rule: &Rule| {
         let name = rule.tool.as_str();
         name == "*" || name == tool || name == group || READERS.has(name)

@@ -91,7 +91,7 @@ pub fn command_deletions(command: &str, cwd: &str, home: Option<&str>) -> Option
 /// Returns one error for each invalid rule, with its index; an empty list if all are valid. `tools`:
 /// names of all tools of posse.
 pub fn check_rules(rules: &[Value], tools: &[&str]) -> Vec<(usize, Failure)> {
-    rules::compile(rules, Some(tools)).err().unwrap_or_default()
+    rules::compile(rules, Some(tools), None).err().unwrap_or_default()
 }
 
 /// Assumed home folder if the real one is unknown.
@@ -281,12 +281,14 @@ impl RulePolicy {
     /// Compiles the rules in `settings`. Fails with an error for each invalid rule of the
     /// configuration or, if those are valid, of the first agent that has invalid rules.
     pub fn new(settings: PolicySettings) -> Result<RulePolicy, Vec<Failure>> {
-        let mut rules = rules::compile(&settings.rules, None).map_err(rules::without_indexes)?;
+        let home = settings.home.as_deref();
+        let mut rules =
+            rules::compile(&settings.rules, None, home).map_err(rules::without_indexes)?;
         let users = rules.len().saturating_sub(settings.project_rules);
         for rule in rules.iter_mut().skip(users) {
             rule.from_project = true;
         }
-        let agents = agents::compile(&settings.agents)?;
+        let agents = agents::compile(&settings.agents, home)?;
         let readable = settings.readable_secrets.iter().map(PathBuf::from);
         let readable_secrets = ReadableSecrets::new(readable);
         Ok(RulePolicy { settings, rules, agents, readable_secrets })

@@ -9,10 +9,10 @@ use posse_base::path_globs::PathGlob;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::JudgedAction;
 use crate::commands::begins;
 use crate::shell::{self, Judged};
 use crate::tool_names::{self, tool_name};
+use crate::{HOME_UNKNOWN, JudgedAction};
 
 pub(crate) const GLOB_BYTES_MAX: usize = 512;
 const RULES_MAX: usize = 1000;
@@ -75,10 +75,12 @@ struct Matching {
 
 /// Compiles all rules. `tools`: names of all tools, so that a rule for an unknown one is invalid; `None`:
 /// any name is valid. Fails with an error for each invalid rule, and with one more if there are
-/// more than [`RULES_MAX`]; the rules beyond that number are not checked.
+/// more than [`RULES_MAX`]; the rules beyond that number are not checked. `home`: home folder of the
+/// user; `None` means `/home/user`.
 pub(crate) fn compile(
     written: &[Value],
     tools: Option<&[&str]>,
+    home: Option<&str>,
 ) -> Result<Vec<Rule>, Vec<(usize, Failure)>> {
     let mut rules = Vec::with_capacity(written.len().min(RULES_MAX));
     let mut failures = Vec::new();
@@ -88,7 +90,7 @@ pub(crate) fn compile(
             failures.push((index, refused(index, &what)));
             break;
         }
-        match Rule::compile(value, tools) {
+        match Rule::compile(value, tools, home.unwrap_or(HOME_UNKNOWN)) {
             Ok(rule) => rules.push(rule),
             Err(RuleFlaw { what, fix }) => {
                 let failure = refused(index, &what);
@@ -161,20 +163,39 @@ fn pattern(tool: &str) -> Result<(&str, Option<&str>), String> {
     Ok((name, inside))
 }
 
-fn compiled_glob(mut glob: String, decision: RuleDecision) -> Result<PathGlob, String> {
+/// Compiles `glob` as paths are written elsewhere: `~/` at its beginning is the folder `home`, and `//`
+/// and `/./` are `/`. The compared paths have none of these, and no `..`.
+fn compiled_glob(glob: &str, decision: RuleDecision, home: &str) -> Result<PathGlob, RuleFlaw> {
     if glob.len() > GLOB_BYTES_MAX {
-        return Err(format!("pathGlob is longer than {GLOB_BYTES_MAX} bytes"));
+        return Err(format!("pathGlob is longer than {GLOB_BYTES_MAX} bytes").into());
     }
-    if decision == RuleDecision::Deny {
-        // As paths are written elsewhere; the compared paths have neither.
-        let plain = glob.trim_start_matches("./").trim_end_matches('/');
-        glob = if plain.is_empty() { glob } else { plain.to_owned() };
+    let denies = decision == RuleDecision::Deny;
+    let unusable = |why: &str, fix: &str| RuleFlaw {
+        what: format!("the glob {} {why}, so that it matches no path", Value::from(glob)),
+        fix: Some(fix.to_owned()),
+    };
+    if denies && glob.split(['/', '{', ',', '}']).any(|part| part == "..") {
+        return Err(unusable("contains `..`", "write the path without `..`"));
     }
-    PathGlob::new(glob).map_err(|error| error.to_string())
+    let (user, below_home) = glob.split_once('/').unwrap_or((glob, ""));
+    let expanded = match user.strip_prefix('~') {
+        Some("") => format!("{}/{below_home}", globset::escape(home)),
+        Some(_) if denies && user.len() < glob.len() => {
+            return Err(unusable("begins with a name behind `~`", "write the absolute path"));
+        }
+        _ => glob.to_owned(),
+    };
+    let begin = if expanded.starts_with('/') { "/" } else { "" };
+    // For other rules, a slash at the end means a folder, which no path of a file matches.
+    let end = if denies || !expanded.ends_with('/') { "" } else { "/" };
+    let parts = expanded.split('/').filter(|part| !matches!(*part, "" | "."));
+    let plain = format!("{begin}{}{end}", parts.collect::<Vec<_>>().join("/"));
+    let plain = if plain.is_empty() { glob.to_owned() } else { plain };
+    Ok(PathGlob::new(plain).map_err(|error| error.to_string())?)
 }
 
 impl Rule {
-    fn compile(value: &Value, tools: Option<&[&str]>) -> Result<Rule, RuleFlaw> {
+    fn compile(value: &Value, tools: Option<&[&str]>, home: &str) -> Result<Rule, RuleFlaw> {
         let written = WrittenRule::deserialize(value).map_err(|error| error.to_string())?;
         let Matching { path_glob, command_prefix } = written.matching;
         let (tool, inside) = pattern(&written.tool)?;
@@ -207,7 +228,7 @@ impl Rule {
         });
         let rule = Rule {
             tool: tool.to_owned(),
-            glob: glob.map(|glob| compiled_glob(glob, written.decision)).transpose()?,
+            glob: glob.map(|glob| compiled_glob(&glob, written.decision, home)).transpose()?,
             prefix: prefix.transpose()?,
             exact,
             decision: written.decision,

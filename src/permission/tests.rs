@@ -633,7 +633,10 @@ fn every_invalid_rule_is_reported() {
         r#"{{"tool":"*","decision":"deny","match":{{"pathGlob":"{}"}}}}"#,
         "{a,".repeat(200)
     );
-    assert_eq!(rules::compile(&[serde_json::from_str(&bomb).unwrap()], None).unwrap_err().len(), 1);
+    assert_eq!(
+        rules::compile(&[serde_json::from_str(&bomb).unwrap()], None, None).unwrap_err().len(),
+        1
+    );
 }
 
 #[test]

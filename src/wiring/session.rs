@@ -237,9 +237,10 @@ impl ConfinedWorkspace {
         let mut env =
             tool_settings::environment(setup.settings, workspace, session_dir, setup.dry_run);
         let rules = &setup.settings.permissions;
-        env.denied_reads = DeniedReads::new(|tool, group| denied_reads(rules, tool, group))?;
-        env.written = sandbox.written();
         let home = setup.environment.get("HOME").map(str::to_owned);
+        env.denied_reads =
+            DeniedReads::new(|tool, group| denied_reads(rules, (tool, group), home.as_deref()))?;
+        env.written = sandbox.written();
         env.commands = CommandReader::new(
             command_paths,
             command_programs,

@@ -303,7 +303,7 @@ fn denied_reads_are_those_of_the_tool_and_of_all_readers() {
     for (tool, group, expected) in
         [("grep", "Grep", "abd"), ("glob", "Glob", "ad"), ("list_dir", "LS", "acd")]
     {
-        let denied = denied_reads(&rules, tool, group).unwrap();
+        let denied = denied_reads(&rules, (tool, group), None).unwrap();
         let covered = ["a", "b", "c", "d", "e", "f"].into_iter().filter(|name| {
             let path = format!("{name}/x");
             denied.covers(&Path::new("/w").join(&path), Path::new(&path))

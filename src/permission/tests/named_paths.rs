@@ -1,5 +1,5 @@
 //! Deny rules with a glob: paths that the words of commands name behind links, in patterns of git and
-//! outside of simple commands.
+//! outside of simple commands, and globs as paths are written.
 
 use posse_actors::ports::PathLink;
 
@@ -288,4 +288,36 @@ fn words_of_loops_arrays_conditions_and_expansions_name_paths() {
         ],
         false,
     );
+}
+
+#[test]
+fn globs_of_deny_rules_are_written_as_paths() {
+    let settings = |glob: &str| PolicySettings {
+        rules: vec![json!({"tool": "*", "match": {"pathGlob": glob}, "decision": "deny"})],
+        home: Some("/w/home [x]".to_owned()),
+        ..PolicySettings::default()
+    };
+    for (glob, path) in [
+        ("private//**", "private/x"),
+        ("./private/./**", "private/x"),
+        ("/w//private/**", "private/x"),
+        ("private/.", "private/x"),
+        ("~/private/**", "home [x]/private/x"),
+        ("~", "home [x]/x"),
+    ] {
+        let policy = with(settings(glob));
+        let action = action(&format!("read_file {path}"));
+        let verdict = judged(&policy, &action, &situation("build", &[], AnswerSource::Human));
+        assert!(matches!(verdict, Verdict::Deny { .. }), "{glob} {path}");
+    }
+    for (glob, expected) in [
+        ("../private/**", "contains `..`"),
+        ("a/../private", "contains `..`"),
+        ("{a/..,b}/private", "contains `..`"),
+        ("~user/private/**", "a name behind `~`"),
+    ] {
+        let failures = RulePolicy::new(settings(glob)).unwrap_err();
+        let text = failures[0].to_string();
+        assert!(text.contains("permissions[0]") && text.contains(expected), "{glob}: {text}");
+    }
 }
