@@ -16,10 +16,10 @@ use crate::shell::folders::Folders;
 use crate::shell::links::rest_behind;
 use crate::shell::options::spec_for;
 use crate::shell::outline::{Outline, ShellEvent, SimpleCommand};
-use crate::shell::places::{Place, Places, joined, may_create_names};
+use crate::shell::places::{Place, Places, below, joined, may_create_names};
 use crate::shell::walk::{Findings, Run, base};
 use crate::shell::word::{active, braces, expand_home, resolve, shown};
-use crate::shell::wrappers::wrapper_named;
+use crate::shell::wrappers::{is_interpreter, wrapper_named};
 use crate::shell::{Judged, Names, outputs};
 
 use values::{all_values, ancestors, known_parts, whole_values};
@@ -33,6 +33,9 @@ const NAMES_OPERATIONS: Names = Names(
 );
 /// Programs that print their words. In a word with blanks, only the whole is a path for them.
 const NAMES_TEXTS: Names = Names("echo printf");
+/// Maximum number of paths that a path had before a command gave files other names. Further ones are
+/// left out.
+const EARLIER_MAX: usize = 64;
 /// Maximum length of a path, as on Linux.
 const PATH_BYTES_MAX: usize = 4096;
 
@@ -85,7 +88,7 @@ pub(crate) struct NamedPath {
 pub(crate) fn paths(judged: &Judged, ground: Ground<'_>) -> Vec<NamedPath> {
     let (cwd, home) = (ground.place.cwd.unwrap_or("/"), ground.place.home);
     let places = outputs::named(&judged.outline, cwd, home, Places::resolved(ground.links));
-    let mut found = Finder { ground, cwd, places, paths: Vec::new() };
+    let mut found = Finder { ground, cwd, places, runs_output: false, paths: Vec::new() };
     found.script(&judged.outline, &judged.findings);
     found.paths
 }
@@ -100,7 +103,8 @@ pub(crate) fn ask(
 ) {
     let place = CommandLocation { cwd: Some(cwd), home };
     let ground = Ground { place, roots: &[], closed: &[], links: &[], shown: &[] };
-    Finder { ground, cwd, places, paths: Vec::new() }.script(outline, findings);
+    let mut found = Finder { ground, cwd, places, runs_output: false, paths: Vec::new() };
+    found.script(outline, findings);
 }
 
 /// Paths found so far.
@@ -109,6 +113,8 @@ struct Finder<'a> {
     cwd: &'a str,
     /// Where the paths lead.
     places: Places<'a>,
+    /// True if a program of the command may execute what another one prints.
+    runs_output: bool,
     paths: Vec<NamedPath>,
 }
 
@@ -120,15 +126,27 @@ impl Finder<'_> {
             .runs
             .iter()
             .map(|run| run.programs.last().and_then(|at| run.words.get(*at)).map(String::as_str));
+        // `xargs` is not the innermost program, and counts as well.
+        let mut all = findings.runs.iter().flat_map(|run| {
+            run.programs.iter().filter_map(|at| run.words.get(*at)).map(|name| base(name))
+        });
+        self.runs_output = all.any(|name| is_interpreter(name) || name == "xargs");
         self.places.may_appear = may_create_names(programs);
         self.push(cwd.to_owned(), cwd, PathUse::Named);
+        let mut words = findings.runs.iter().flat_map(|run| &run.words);
+        if words.any(|word| word.contains("nocaseglob")) {
+            // Patterns of the shell then match names in upper and lower case.
+            self.push(cwd.to_owned(), "nocaseglob", PathUse::Unknown);
+        }
         let mut folders = Folders::new(Some(cwd.to_owned()));
         for event in &outline.events {
             if let ShellEvent::Run(index) | ShellEvent::After(index) = event
                 && let Some(command) = outline.commands.get(*index)
             {
                 for folder in folders.current() {
-                    self.command(command, folder.as_deref().unwrap_or(cwd));
+                    let folder = folder.as_deref().unwrap_or(cwd);
+                    self.command(command, folder);
+                    self.bodies(command, outline, folder);
                 }
             }
             folders.step(event, outline, |_, _| false);
@@ -193,8 +211,37 @@ impl Finder<'_> {
             all.push(by_text);
         }
         all.push(path.to_owned());
+        // What is written under a new name is known from the files that the list writes.
+        if usage != PathUse::Written {
+            self.add_earlier(&mut all, word, usage);
+        }
         for path in all {
             self.push(path, word, usage);
+        }
+    }
+
+    /// Adds to `all` the paths of the same files before the command gave them other names.
+    fn add_earlier(&mut self, all: &mut Vec<String>, word: &str, usage: PathUse) {
+        let mut at = 0;
+        while let Some(path) = all.get(at).cloned() {
+            at += 1;
+            for name in self.places.renamed.clone() {
+                let Some(rest) = below(&path, &name.to) else { continue };
+                let Some(from) = name.from else {
+                    self.push(path.clone(), word, PathUse::Unknown);
+                    continue;
+                };
+                let earlier = format!("{from}{rest}");
+                if all.len() > EARLIER_MAX || all.contains(&earlier) {
+                    continue;
+                }
+                self.places.opens(&earlier);
+                all.extend(self.behind_links(&earlier));
+                // A file that was copied stays as it is.
+                if !(name.is_copy && usage == PathUse::Removed) {
+                    all.push(earlier);
+                }
+            }
         }
     }
 
@@ -226,6 +273,15 @@ impl Finder<'_> {
         let ignores_case =
             command.assignments.iter().any(|word| word.text.starts_with("GIT_ICASE_PATHSPECS="));
         self.words(&words, folder, ignores_case);
+    }
+
+    /// Adds the paths in the here-documents of `command`, if its program may execute them.
+    fn bodies(&mut self, command: &SimpleCommand, outline: &Outline, folder: &str) {
+        let numbers = command.redirects.iter().filter_map(|redirect| redirect.body);
+        let bodies = numbers.filter_map(|number| outline.bodies.get(number)?.as_ref());
+        for body in bodies.filter(|_| self.runs_output).collect::<Vec<_>>() {
+            self.word(&body.text, folder, PathUse::Named, false);
+        }
     }
 
     /// Adds the words of a command that begins in `folder`. `ignores_case`: true if git is told to
@@ -265,7 +321,8 @@ impl Finder<'_> {
                 continue;
             }
             for folder in folders.iter().map(String::as_str) {
-                if NAMES_TEXTS.has(name) && word.contains(char::is_whitespace) {
+                if NAMES_TEXTS.has(name) && !self.runs_output && word.contains(char::is_whitespace)
+                {
                     self.values(whole_values(word), word, folder, (usage, takes_names));
                 } else {
                     self.word(word, folder, usage, takes_names);
@@ -378,6 +435,11 @@ impl Finder<'_> {
             let value = expand_home(value, self.ground.place.home, Some(folder));
             let Some(path) = joined(&value, Some(folder)) else { continue };
             self.add(&path, folder, &word, usage);
+            if let Some(pattern) = values::mixed_pattern(&value)
+                && let Some(path) = joined(&pattern, Some(folder))
+            {
+                self.add(&path, folder, &word, usage);
+            }
             for (known, folder) in known_parts(&value, folder, self.ground.roots) {
                 if let Some(path) = joined(known, Some(folder)) {
                     self.add(&path, folder, &word, usage);

@@ -12,7 +12,7 @@ use crate::shell::destinations::{
 };
 use crate::shell::folders::Folders;
 use crate::shell::outline::{Outline, Scope, ShellEvent, SimpleCommand};
-use crate::shell::places::{Place, Places, below, joined, may_create_names, program_of};
+use crate::shell::places::{NewPlace, Place, Places, below, joined, may_create_names, program_of};
 use crate::shell::reader;
 use crate::shell::walk::base;
 use crate::shell::word::{
@@ -308,7 +308,10 @@ impl<'a> ListEffects<'a> {
     /// at run time or unknown.
     fn target(&mut self, name: &str, folder: Option<&str>) -> Option<String> {
         match self.place(name, folder)? {
-            Place::Path(path) => Some(path),
+            Place::Path(path) => {
+                self.places.opens(&path);
+                Some(path)
+            }
             Place::Descriptor(is_output) => {
                 // Other descriptors may lead to any file.
                 self.writes_unknown |= !is_output;
@@ -380,7 +383,7 @@ impl<'a> ListEffects<'a> {
             }
             // The folder of the list stays one.
             if below(self.cwd, &to).is_none() {
-                self.places.renamed.push(to.clone());
+                self.places.renamed.push(NewPlace { from: from.clone(), to: to.clone(), is_copy });
             }
             self.names.push(NewName { from, to, unless_folder, is_copy, part });
         }
@@ -434,6 +437,7 @@ impl<'a> ListEffects<'a> {
             let mut unless_folders = path.output.unless_folders.clone();
             unless_folders.extend(name.unless_folder.clone());
             let path_before = format!("{from}{rest}");
+            self.places.opens(&path_before);
             let output = CommandOutput {
                 path: path_before,
                 pattern: None,

@@ -43,12 +43,22 @@ pub(crate) enum Place {
     Unknown,
 }
 
+/// A path to which a part of a command moves, copies or links a file or folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NewPlace {
+    /// The path before. `None` if it is unknown.
+    pub(crate) from: Option<String>,
+    pub(crate) to: String,
+    /// True if the file stays at the path before.
+    pub(crate) is_copy: bool,
+}
+
 /// What is known of the names in the paths of a command.
 #[derive(Debug, Default)]
 pub(crate) struct Places<'a> {
     links: PlaceLinks<'a>,
-    /// Paths to which parts of the command move, copy or link files, so that they may be links.
-    pub(crate) renamed: Vec<String>,
+    /// Names that parts of the command give to files, so that they may be links.
+    pub(crate) renamed: Vec<NewPlace>,
     /// Folders that the command creates.
     pub(crate) made: BTreeSet<String>,
     /// True if a program that is not known may create a name which did not exist when the call was
@@ -81,7 +91,12 @@ impl<'a> Places<'a> {
 
     /// Notes that a program opens the absolute path `path`, whose links should be resolved.
     pub(crate) fn opens(&self, path: &str) {
-        if let PlaceLinks::Asked(asked) = self.links {
+        let asked = match self.links {
+            // The names that a pattern may match are looked at for the words of the shell.
+            PlaceLinks::Asked(asked) if !is_glob(path) => Some(asked),
+            _ => None,
+        };
+        if let Some(asked) = asked {
             asked.borrow_mut().insert(path.to_owned());
         }
     }
@@ -114,7 +129,15 @@ impl<'a> Places<'a> {
         if at.is_empty() {
             at.push('/');
         }
-        Some(Place::Path(at))
+        Some(if self.is_open(&at) { Place::Unknown } else { Place::Path(at) })
+    }
+
+    /// True if the absolute path `path` leads through a link whose target is not known, or if there were
+    /// too many paths to resolve them.
+    fn is_open(&self, path: &str) -> bool {
+        let PlaceLinks::Resolved(links) = self.links else { return false };
+        let mut open = links.iter().filter(|link| link.target.is_none());
+        open.any(|link| link.path == path || link.path == "/")
     }
 
     /// Folder above `folder`, which the text `written` names with `..` at its end. `None` if it is
@@ -124,7 +147,7 @@ impl<'a> Places<'a> {
         if folder.is_empty() {
             return Some(String::new());
         }
-        if is_glob(folder) || self.renamed.iter().any(|name| below(folder, name).is_some()) {
+        if is_glob(folder) || self.renamed.iter().any(|name| below(folder, &name.to).is_some()) {
             return None;
         }
         match self.links {

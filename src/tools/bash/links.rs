@@ -17,6 +17,8 @@ use crate::workspace::Workspace;
 const ENTRIES_MAX: usize = 4096;
 /// Maximum number of levels below a path that patterns may select.
 const LEVELS_MAX: usize = 16;
+/// Maximum number of links that follow each other, as on Linux.
+const LINKS_MAX: usize = 40;
 
 /// Finds the paths that lead through a symbolic link: in `paths`, and among the entries that their
 /// patterns may match. The target is `None` if a link leads nowhere or cannot be read. If a pattern
@@ -168,8 +170,11 @@ fn scan(
 }
 
 /// Resolves all links and `..` in `path`. Names at its end need not exist. `None` if a link leads
-/// nowhere or cannot be read.
+/// nowhere, cannot be read, or leads elsewhere for each process.
 fn target(path: &Path) -> Option<PathBuf> {
+    if depends_on_process(path, LINKS_MAX) {
+        return None;
+    }
     match path.canonicalize() {
         Ok(target) => Some(target),
         Err(error) if is_missing(error.kind()) && path.symlink_metadata().is_err() => {
@@ -178,6 +183,21 @@ fn target(path: &Path) -> Option<PathBuf> {
         }
         Err(_) => None,
     }
+}
+
+/// True if a link in `path` leads to the folders of a process in `/proc`, such as its working folder, or if
+/// more than `links_left` links follow each other.
+fn depends_on_process(path: &Path, links_left: usize) -> bool {
+    path.ancestors().any(|above| {
+        let Some(text) = above.read_link().ok().filter(|_| !above.starts_with("/proc")) else {
+            return false;
+        };
+        let to = above.parent().unwrap_or(above).join(text);
+        to.starts_with("/proc")
+            || to.starts_with("/dev/fd")
+            || links_left == 0
+            || depends_on_process(&to, links_left - 1)
+    })
 }
 
 fn is_missing(kind: ErrorKind) -> bool {
@@ -207,6 +227,8 @@ mod tests {
         symlink("plain.rs", at("src/second.rs")).unwrap();
         symlink("nowhere", at("src/dangling")).unwrap();
         symlink("loop", at("src/loop")).unwrap();
+        symlink("/proc/self/cwd", at("src/own")).unwrap();
+        symlink("own", at("src/chain")).unwrap();
         let target = |name: &str| -> Option<Option<String>> {
             let links = resolve(&[named(&at(name), 0)]);
             assert!(links.len() < 2, "{links:?}");
@@ -224,6 +246,8 @@ mod tests {
         assert_eq!(target("src/folder/../x"), leads("outside/x"));
         assert_eq!(target("src/dangling"), Some(None));
         assert_eq!(target("src/loop/x"), Some(None));
+        assert_eq!(target("src/own/x"), Some(None));
+        assert_eq!(target("src/chain"), Some(None));
     }
 
     #[test]

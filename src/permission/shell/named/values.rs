@@ -1,7 +1,7 @@
 //! Parts of a word that may be paths.
 
 use crate::shell::links::attached_values;
-use crate::shell::word::UNKNOWN;
+use crate::shell::word::{UNKNOWN, active};
 
 /// Characters before a path that is part of a word.
 const SEPARATORS: [char; 4] = ['=', ':', ',', '@'];
@@ -52,6 +52,15 @@ pub(super) fn known_parts<'p>(
     let rest = rest.trim_start_matches('/');
     let folders = roots.iter().map(String::as_str).chain([folder]);
     folders.map(|folder| (rest, folder)).collect()
+}
+
+/// The path `text` with a pattern in place of its parts that are known only at run time, if each of
+/// these is a part of a name: `a*b` for `a${X}b`.
+pub(super) fn mixed_pattern(text: &str) -> Option<String> {
+    let mut open = text.split('/').filter(|name| name.contains(UNKNOWN)).peekable();
+    open.peek()?;
+    let is_mixed = open.all(|name| name.chars().any(|c| c != UNKNOWN && c != '.'));
+    is_mixed.then(|| text.chars().map(|c| if c == UNKNOWN { active('*') } else { c }).collect())
 }
 
 /// The folders above the absolute path `path`.

@@ -13,6 +13,7 @@ fn links() -> Vec<PathLink> {
         link("/w/a/up/..", Some("/w/b")),
         link("/w/a/up/../..", Some("/w")),
         link("/w/new/..", None),
+        link("/w/own/x", None),
     ]
 }
 
@@ -31,6 +32,8 @@ fn parent_of_a_link_is_that_of_its_target() {
         ("/w/a/up/../x", path("/w/b/x")),
         ("/w/a/up/../../x", path("/w/x")),
         ("/../x", path("/x")),
+        ("/w/a/../own/x", Place::Unknown),
+        ("/w/owner", path("/w/owner")),
         ("/w/new/../x", path("/w/x")),
         // Nobody has looked.
         ("/w/other/../x", Place::Unknown),
@@ -42,12 +45,14 @@ fn parent_of_a_link_is_that_of_its_target() {
 #[test]
 fn names_that_the_command_makes_are_unknown() {
     let links = links();
+    let many = [PathLink { path: "/".to_owned(), target: None }];
+    assert_eq!(Places::resolved(&many).place("/w/x", "/w"), Some(Place::Unknown));
     let mut places = Places::resolved(&links);
     places.may_appear = true;
     assert_eq!(places.place("/w/new/../x", "/w"), Some(Place::Unknown));
     places.made.insert("/w/new".to_owned());
     assert_eq!(places.place("/w/new/../x", "/w"), Some(path("/w/x")));
-    places.renamed.push("/w/a".to_owned());
+    places.renamed.push(NewPlace { from: None, to: "/w/a".to_owned(), is_copy: false });
     assert_eq!(places.place("/w/a/../x", "/w"), Some(Place::Unknown));
     assert_eq!(places.place("/w/\u{10FFFD}/x", "/w"), None);
 }
