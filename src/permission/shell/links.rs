@@ -54,12 +54,12 @@ pub(crate) fn paths(command: &str, cwd: &str, home: &str) -> Vec<CommandPath> {
         }
         folders.step(event, &outline, |_, _| false);
     }
-    for path in asked(&outline, command, cwd, home) {
-        let path = without_patterns(&path);
-        if paths.len() < ALL_PATHS_MAX && !paths.contains(&path) {
-            paths.push(path);
-        }
+    let mut asked = asked(&outline, command, cwd, home);
+    for path in paths.iter().filter(|path| path.levels == 0) {
+        asked.remove(&path.path);
     }
+    let rest = ALL_PATHS_MAX.saturating_sub(paths.len());
+    paths.extend(asked.into_iter().take(rest).map(|path| CommandPath { path, levels: 0 }));
     paths
 }
 

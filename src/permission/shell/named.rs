@@ -6,7 +6,10 @@ mod patterns;
 mod texts;
 mod values;
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
+
+use posse_actors::text::clipped;
 
 use crate::shell::allow::Ground;
 use crate::shell::danger::CommandLocation;
@@ -18,7 +21,7 @@ use crate::shell::options::spec_for;
 use crate::shell::outline::{Outline, ShellEvent, SimpleCommand};
 use crate::shell::places::{Place, Places, below, joined, may_create_names};
 use crate::shell::walk::{Findings, Run, base};
-use crate::shell::word::{active, braces, expand_home, resolve, shown};
+use crate::shell::word::{active, braces, expand_home, is_glob, resolve, shown};
 use crate::shell::wrappers::{is_interpreter, wrapper_named};
 use crate::shell::{Judged, Names, outputs};
 
@@ -36,6 +39,8 @@ const NAMES_TEXTS: Names = Names("echo printf");
 /// Maximum number of paths that a path had before a command gave files other names. Further ones are
 /// left out.
 const EARLIER_MAX: usize = 64;
+/// Maximum number of characters that are shown of the word that names a path.
+const WORD_CHARS_MAX: usize = 200;
 /// Maximum length of a path, as on Linux.
 const PATH_BYTES_MAX: usize = 4096;
 
@@ -88,7 +93,14 @@ pub(crate) struct NamedPath {
 pub(crate) fn paths(judged: &Judged, ground: Ground<'_>) -> Vec<NamedPath> {
     let (cwd, home) = (ground.place.cwd.unwrap_or("/"), ground.place.home);
     let places = outputs::named(&judged.outline, cwd, home, Places::resolved(ground.links));
-    let mut found = Finder { ground, cwd, places, runs_output: false, paths: Vec::new() };
+    let mut found = Finder {
+        ground,
+        cwd,
+        places,
+        runs_output: false,
+        paths: Vec::new(),
+        known: BTreeSet::new(),
+    };
     found.script(&judged.outline, &judged.findings);
     found.paths
 }
@@ -103,7 +115,14 @@ pub(crate) fn ask(
 ) {
     let place = CommandLocation { cwd: Some(cwd), home };
     let ground = Ground { place, roots: &[], closed: &[], links: &[], shown: &[] };
-    let mut found = Finder { ground, cwd, places, runs_output: false, paths: Vec::new() };
+    let mut found = Finder {
+        ground,
+        cwd,
+        places,
+        runs_output: false,
+        paths: Vec::new(),
+        known: BTreeSet::new(),
+    };
     found.script(outline, findings);
 }
 
@@ -116,6 +135,8 @@ struct Finder<'a> {
     /// True if a program of the command may execute what another one prints.
     runs_output: bool,
     paths: Vec<NamedPath>,
+    /// The same paths, each with its use.
+    known: BTreeSet<(String, PathUse)>,
 }
 
 impl Finder<'_> {
@@ -172,14 +193,13 @@ impl Finder<'_> {
 
     /// Adds `path` as it is.
     fn push(&mut self, path: String, word: &str, usage: PathUse) {
-        let word = word.to_owned();
-        let named = NamedPath { path, word, usage, roots: Rc::default() };
-        if self.paths.len() > PATHS_MAX || self.paths.contains(&named) {
+        if self.paths.len() > PATHS_MAX || !self.known.insert((path.clone(), usage)) {
             return;
         }
         let is_full = self.paths.len() == PATHS_MAX;
         let usage = if is_full { PathUse::Unknown } else { usage };
-        self.paths.push(NamedPath { usage, ..named });
+        let word = clipped(word, WORD_CHARS_MAX, "…");
+        self.paths.push(NamedPath { path, word, usage, roots: Rc::default() });
     }
 
     /// Adds the absolute path `path`, in which `..` is kept, as its text says and as the kernel resolves
@@ -247,12 +267,15 @@ impl Finder<'_> {
 
     /// Paths to which `path` leads through links behind which it has no `..`.
     fn behind_links(&self, path: &str) -> Vec<String> {
+        if !is_glob(path) {
+            return self.places.behind(path);
+        }
         let behind = self.ground.links.iter().filter_map(|link| {
             let rest = rest_behind(&link.path, path)?;
             let target = link.target.as_deref()?.trim_end_matches('/');
             let climbs = rest.split('/').any(|part| part == "..");
-            (!climbs)
-                .then(|| if rest.is_empty() { target.into() } else { format!("{target}/{rest}") })
+            let whole = || if rest.is_empty() { target.into() } else { format!("{target}/{rest}") };
+            (!climbs).then(whole)
         });
         behind.collect()
     }
@@ -428,6 +451,9 @@ impl Finder<'_> {
     ) {
         let word = shown(text);
         for value in values {
+            if self.paths.len() > PATHS_MAX {
+                return;
+            }
             let may_be_path = takes_names || value.contains(['/', '.']);
             if value.is_empty() || value.len() > PATH_BYTES_MAX || !may_be_path {
                 continue;

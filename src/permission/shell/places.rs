@@ -5,7 +5,7 @@
 //! ([`crate::command_paths`]); a name that a part of the command may make a link is not known.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use posse_actors::ports::PathLink;
 
@@ -67,21 +67,22 @@ pub(crate) struct Places<'a> {
 }
 
 /// Source of what is known of links.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 enum PlaceLinks<'a> {
     /// There are no links.
     #[default]
     None,
     /// There are no links as far as is known, and the paths that should be resolved are recorded.
     Asked(&'a RefCell<BTreeSet<String>>),
-    /// The paths that were resolved, if something in them is not as their text says.
-    Resolved(&'a [PathLink]),
+    /// The paths that were resolved and are not as their text says, with their targets.
+    Resolved(BTreeMap<&'a str, Option<&'a str>>),
 }
 
 impl<'a> Places<'a> {
     /// Places with the links that were found when the call was prepared.
     pub(crate) fn resolved(links: &'a [PathLink]) -> Places<'a> {
-        Places { links: PlaceLinks::Resolved(links), ..Places::default() }
+        let links = links.iter().map(|link| (link.path.as_str(), link.target.as_deref()));
+        Places { links: PlaceLinks::Resolved(links.collect()), ..Places::default() }
     }
 
     /// Places without links, which records in `asked` the paths that should be resolved.
@@ -91,7 +92,7 @@ impl<'a> Places<'a> {
 
     /// Notes that a program opens the absolute path `path`, whose links should be resolved.
     pub(crate) fn opens(&self, path: &str) {
-        let asked = match self.links {
+        let asked = match &self.links {
             // The names that a pattern may match are looked at for the words of the shell.
             PlaceLinks::Asked(asked) if !is_glob(path) => Some(asked),
             _ => None,
@@ -135,9 +136,27 @@ impl<'a> Places<'a> {
     /// True if the absolute path `path` leads through a link whose target is not known, or if there were
     /// too many paths to resolve them.
     fn is_open(&self, path: &str) -> bool {
-        let PlaceLinks::Resolved(links) = self.links else { return false };
-        let mut open = links.iter().filter(|link| link.target.is_none());
-        open.any(|link| link.path == path || link.path == "/")
+        let PlaceLinks::Resolved(links) = &self.links else { return false };
+        links.get(path) == Some(&None) || links.get("/") == Some(&None)
+    }
+
+    /// Paths to which the absolute path `path`, which is no pattern, leads through links behind which
+    /// it has no `..`.
+    pub(crate) fn behind(&self, path: &str) -> Vec<String> {
+        let PlaceLinks::Resolved(links) = &self.links else { return Vec::new() };
+        let mut found = Vec::new();
+        let mut end = path.len();
+        loop {
+            let (above, rest) = path.split_at(end);
+            if let Some(Some(target)) = links.get(above) {
+                found.push(format!("{}{rest}", target.trim_end_matches('/')));
+            }
+            let Some(at) = above.rfind('/').filter(|at| *at > 0) else { return found };
+            if &above[at..] == "/.." {
+                return found;
+            }
+            end = at;
+        }
     }
 
     /// Folder above `folder`, which the text `written` names with `..` at its end. `None` if it is
@@ -150,14 +169,14 @@ impl<'a> Places<'a> {
         if is_glob(folder) || self.renamed.iter().any(|name| below(folder, &name.to).is_some()) {
             return None;
         }
-        match self.links {
+        match &self.links {
             PlaceLinks::None => Some(by_text()),
             PlaceLinks::Asked(_) => {
                 self.opens(written);
                 Some(by_text())
             }
             PlaceLinks::Resolved(links) => {
-                match &links.iter().find(|link| link.path == written)?.target {
+                match links.get(written)? {
                     Some(target) => Some(target.trim_end_matches('/').to_owned()),
                     // It did not exist: if a part creates it, it is a folder, and if none does, the
                     // program fails.

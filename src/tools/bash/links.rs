@@ -19,6 +19,8 @@ const ENTRIES_MAX: usize = 4096;
 const LEVELS_MAX: usize = 16;
 /// Maximum number of links that follow each other, as on Linux.
 const LINKS_MAX: usize = 40;
+/// Maximum length of a path, as on Linux.
+const PATH_BYTES_MAX: usize = 4096;
 
 /// Finds the paths that lead through a symbolic link: in `paths`, and among the entries that their
 /// patterns may match. The target is `None` if a link leads nowhere or cannot be read. If a pattern
@@ -172,14 +174,18 @@ fn scan(
 /// Resolves all links and `..` in `path`. Names at its end need not exist. `None` if a link leads
 /// nowhere, cannot be read, or leads elsewhere for each process.
 fn target(path: &Path) -> Option<PathBuf> {
-    if depends_on_process(path, LINKS_MAX) {
-        return None;
-    }
+    // No longer path can be opened.
+    let can_be_opened = path.as_os_str().len() <= PATH_BYTES_MAX;
+    if can_be_opened && depends_on_process(path, LINKS_MAX) { None } else { resolved(path) }
+}
+
+/// Resolves `path` as [`target`] does, with links that lead elsewhere for each process.
+fn resolved(path: &Path) -> Option<PathBuf> {
     match path.canonicalize() {
         Ok(target) => Some(target),
         Err(error) if is_missing(error.kind()) && path.symlink_metadata().is_err() => {
             let Some(Component::Normal(name)) = path.components().next_back() else { return None };
-            Some(target(path.parent()?)?.join(name))
+            Some(resolved(path.parent()?)?.join(name))
         }
         Err(_) => None,
     }
