@@ -20,12 +20,12 @@ use crate::shell::word::{
 const INERT: [&str; 7] =
     ["TZ", "CI", "NO_COLOR", "FORCE_COLOR", "RUST_BACKTRACE", "RUST_LOG", "LANG"];
 
-/// System files that describe the machine and never a user or a secret, and devices without content.
+/// System files that describe the machine and never a user or a secret.
 const SYSTEM_FILES: Names = Names(
     "\
     /etc/alpine-release /etc/arch-release /etc/centos-release /etc/debian_version \
     /etc/fedora-release /etc/issue /etc/lsb-release /etc/os-release /etc/redhat-release \
-    /etc/system-release /etc/timezone /dev/full /dev/null /dev/urandom /dev/zero /proc/cpuinfo /proc/filesystems /proc/loadavg /proc/meminfo \
+    /etc/system-release /etc/timezone /dev/null /proc/cpuinfo /proc/filesystems /proc/loadavg /proc/meminfo \
     /proc/uptime /proc/version /usr/lib/os-release",
 );
 
