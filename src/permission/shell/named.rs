@@ -19,7 +19,7 @@ use crate::shell::folders::Folders;
 use crate::shell::links::rest_behind;
 use crate::shell::options::spec_for;
 use crate::shell::outline::{Outline, ShellEvent, SimpleCommand};
-use crate::shell::places::{Place, Places, below, joined, may_create_names};
+use crate::shell::places::{Place, Places, below, joined, may_create_names, may_remove_names};
 use crate::shell::walk::{Findings, Run, base};
 use crate::shell::word::{active, braces, expand_home, is_glob, resolve, shown};
 use crate::shell::wrappers::{is_interpreter, wrapper_named};
@@ -152,7 +152,8 @@ impl Finder<'_> {
             run.programs.iter().filter_map(|at| run.words.get(*at)).map(|name| base(name))
         });
         self.runs_output = all.any(|name| is_interpreter(name) || name == "xargs");
-        self.places.may_appear = may_create_names(programs);
+        self.places.may_appear = may_create_names(programs.clone());
+        self.places.may_vanish = may_remove_names(programs);
         self.push(cwd.to_owned(), cwd, PathUse::Named);
         let mut words = findings.runs.iter().flat_map(|run| &run.words);
         if words.any(|word| word.contains("nocaseglob")) {

@@ -12,7 +12,9 @@ use crate::shell::destinations::{
 };
 use crate::shell::folders::Folders;
 use crate::shell::outline::{Outline, Scope, ShellEvent, SimpleCommand};
-use crate::shell::places::{NewPlace, Place, Places, below, joined, may_create_names, program_of};
+use crate::shell::places::{
+    NewPlace, Place, Places, below, joined, may_create_names, may_remove_names, program_of,
+};
 use crate::shell::reader;
 use crate::shell::walk::base;
 use crate::shell::word::{
@@ -180,7 +182,9 @@ impl<'a> ListEffects<'a> {
         home: &'a str,
         mut places: Places<'a>,
     ) -> ListEffects<'a> {
-        places.may_appear = may_create_names(outline.commands.iter().map(program_of));
+        let programs = outline.commands.iter().map(program_of);
+        places.may_appear = may_create_names(programs.clone());
+        places.may_vanish = may_remove_names(programs);
         let mut list = ListEffects {
             home,
             cwd,
@@ -383,7 +387,9 @@ impl<'a> ListEffects<'a> {
             }
             // The folder of the list stays one.
             if below(self.cwd, &to).is_none() {
-                self.places.renamed.push(NewPlace { from: from.clone(), to: to.clone(), is_copy });
+                let keeps_folder = unless_folder.is_some();
+                let (from, to) = (from.clone(), to.clone());
+                self.places.renamed.push(NewPlace { from, to, is_copy, keeps_folder });
             }
             self.names.push(NewName { from, to, unless_folder, is_copy, part });
         }

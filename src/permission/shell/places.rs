@@ -32,6 +32,10 @@ const MAKES_NO_OTHER_NAMES: Names = Names(
     xxd",
 );
 
+/// Programs of [`MAKES_NO_OTHER_NAMES`] that can remove links and folders. Moves are known by their
+/// words.
+const REMOVES_NAMES: Names = Names("find rm rmdir");
+
 /// Place to which a path leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
@@ -51,6 +55,8 @@ pub(crate) struct NewPlace {
     pub(crate) to: String,
     /// True if the file stays at the path before.
     pub(crate) is_copy: bool,
+    /// True if `to` keeps its place if it is a folder: the file is put into it.
+    pub(crate) keeps_folder: bool,
 }
 
 /// What is known of the names in the paths of a command.
@@ -64,6 +70,8 @@ pub(crate) struct Places<'a> {
     /// True if a program that is not known may create a name which did not exist when the call was
     /// prepared.
     pub(crate) may_appear: bool,
+    /// True if a program may remove or move a link or folder that existed when the call was prepared.
+    pub(crate) may_vanish: bool,
 }
 
 /// Source of what is known of links.
@@ -126,6 +134,10 @@ impl<'a> Places<'a> {
                 Some(parent) => at = parent,
                 None => return Some(Place::Unknown),
             }
+            // Behind a folder that did not exist, only the folder without it can be looked up.
+            if self.is_missing(&written) {
+                written.clone_from(&at);
+            }
         }
         if at.is_empty() {
             at.push('/');
@@ -159,6 +171,12 @@ impl<'a> Places<'a> {
         }
     }
 
+    /// True if it is known that nothing was at `written` when the call was prepared.
+    fn is_missing(&self, written: &str) -> bool {
+        let PlaceLinks::Resolved(links) = &self.links else { return false };
+        links.get(written) == Some(&None)
+    }
+
     /// Folder above `folder`, which the text `written` names with `..` at its end. `None` if it is
     /// unknown. The root folder is empty text.
     fn parent(&self, folder: &str, written: &str) -> Option<String> {
@@ -166,17 +184,36 @@ impl<'a> Places<'a> {
         if folder.is_empty() {
             return Some(String::new());
         }
-        if is_glob(folder) || self.renamed.iter().any(|name| below(folder, &name.to).is_some()) {
+        let was_plain_folder = matches!(&self.links, PlaceLinks::Resolved(links)
+        if links.get(written).is_some_and(|target| {
+            target.is_some_and(|target| target.trim_end_matches('/') == by_text())
+        }));
+        // A file is put into an existing folder.
+        let stays = |name: &NewPlace| {
+            name.keeps_folder && name.to == folder && was_plain_folder && !self.may_vanish
+        };
+        let is_new = |name: &NewPlace| below(folder, &name.to).is_some() && !stays(name);
+        let is_gone = |name: &NewPlace| {
+            let is_around = |from: &String| below(folder, from).is_some();
+            !name.is_copy && name.from.as_ref().is_some_and(is_around)
+        };
+        if is_glob(folder) || self.renamed.iter().any(|name| is_new(name) || is_gone(name)) {
             return None;
         }
+        let may_vanish = self.may_vanish || self.renamed.iter().any(|name| name.from.is_none());
         match &self.links {
             PlaceLinks::None => Some(by_text()),
             PlaceLinks::Asked(_) => {
                 self.opens(written);
+                // If a folder in the path does not exist.
+                self.opens(&format!("{folder}/.."));
                 Some(by_text())
             }
             PlaceLinks::Resolved(links) => {
                 match links.get(written)? {
+                    // Something else may be in the place of a link by then. A folder that was
+                    // removed is a folder again.
+                    Some(_) if may_vanish && !was_plain_folder => None,
                     Some(target) => Some(target.trim_end_matches('/').to_owned()),
                     // It did not exist: if a part creates it, it is a folder, and if none does, the
                     // program fails.
@@ -207,6 +244,18 @@ pub(crate) fn may_create_names<'p>(programs: impl Iterator<Item = Option<&'p str
     let (count, unknown) = programs
         .fold((0, false), |(count, unknown), program| (count + 1, unknown || is_unknown(program)));
     unknown && count > 1
+}
+
+/// True if one of several `commands` may remove links and folders, or move them in a way that its words
+/// do not tell. `programs`: the first words of the commands.
+pub(crate) fn may_remove_names<'p>(programs: impl Iterator<Item = Option<&'p str>>) -> bool {
+    let removes = |program: &str| {
+        REMOVES_NAMES.has(base(program)) || !MAKES_NO_OTHER_NAMES.has(base(program))
+    };
+    let (count, may_remove) = programs.fold((0, false), |(count, may_remove), program| {
+        (count + 1, may_remove || program.is_none_or(removes))
+    });
+    may_remove && count > 1
 }
 
 /// The first word of `command`, or `:` if it has none. `None` if it is known only at run time.

@@ -226,6 +226,9 @@ fn parents_of_links_are_those_of_the_kernel() {
         link("/w/a/up/../..", Some("/w")),
         link("/w/a/new/..", None),
         link("/w/new/..", None),
+        // Folders and files of the list below.
+        link("/w/a/up/new/..", None),
+        link("/w/dist/..", Some("/w")),
     ];
     for (command, expected) in [
         ("cp x a/../ign", "/w/ign"),
@@ -252,6 +255,15 @@ fn parents_of_links_are_those_of_the_kernel() {
         ("mv a/up new; cp x new/../ign", "/"),
         ("cp -a a new; cp x new/../ign", "/"),
         ("cp x other/../ign", "/"),
+        ("mkdir a/up/new && cp x a/up/new/../../ign", "/w/b/ign"),
+        ("mv a/up old && mkdir a/up && cp x a/up/../ign", "/"),
+        ("rm a/up && mkdir a/up && cp x a/up/../ign", "/"),
+        ("rm -rf dist && mkdir dist && cd dist && cp x ../ign", "/w/ign"),
+        ("cp -r assets dist/ && cd dist && cp x ../ign", "/w/ign"),
+        ("cp -r assets dist && cd dist && cp x ../ign", "/w/ign"),
+        ("cd dist && cp -r ../assets . && echo x > ../ign", "/w/ign"),
+        ("mv x dist/ && cd dist && cp x ../ign", "/w/ign"),
+        ("rm -rf dist && cp -r a/up dist && cp x dist/../ign", "/"),
         ("cp x */../ign", "/"),
         ("cp x /dev/stdin/../ign", "/"),
     ] {

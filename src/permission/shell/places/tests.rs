@@ -52,7 +52,12 @@ fn names_that_the_command_makes_are_unknown() {
     assert_eq!(places.place("/w/new/../x", "/w"), Some(Place::Unknown));
     places.made.insert("/w/new".to_owned());
     assert_eq!(places.place("/w/new/../x", "/w"), Some(path("/w/x")));
-    places.renamed.push(NewPlace { from: None, to: "/w/a".to_owned(), is_copy: false });
+    places.renamed.push(NewPlace {
+        from: None,
+        to: "/w/a".to_owned(),
+        is_copy: false,
+        keeps_folder: false,
+    });
     assert_eq!(places.place("/w/a/../x", "/w"), Some(Place::Unknown));
     assert_eq!(places.place("/w/\u{10FFFD}/x", "/w"), None);
 }
