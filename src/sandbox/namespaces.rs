@@ -431,21 +431,21 @@ fn private_folder(name: &str, mode: u32) -> io::Result<OwnedFd> {
 }
 
 /// Creates an unreadable cover for each hidden path that exists and is not a symbolic link. The
-/// covers are in the private space. Fails if one below a writable path does not exist: it may be a
-/// secret under another name by now.
+/// covers are in the private space. Fails if one below a writable path does not exist, or one at which
+/// the search found a file is missing or a link: it may be a secret under another name by now.
 fn covers(plan: &Plan) -> Result<BTreeMap<PathBuf, Layer>, String> {
     const FAILED: &str = "nothing to cover secrets with";
     let mut covered = Vec::new();
     for path in &plan.hidden {
-        let Some(found) = existing(fs::symlink_metadata(path)).context(path.display())? else {
-            if is_below(path, &plan.writable) {
+        let found = existing(fs::symlink_metadata(path)).context(path.display())?;
+        // The target of a link is a path of its own.
+        match found.filter(|found| !found.is_symlink()) {
+            Some(found) => covered.push((path, found.is_dir())),
+            None if plan.identities.contains_key(path) && !is_out_of_sight(plan, path) => {
                 return Err(format!("{}: {MOVED}", path.display()));
             }
-            continue;
-        };
-        // The target of a link is a path of its own.
-        if !found.is_symlink() {
-            covered.push((path, found.is_dir()));
+            None if path.is_symlink() || !is_below(path, &plan.writable) => {}
+            None => return Err(format!("{}: {MOVED}", path.display())),
         }
     }
     if covered.is_empty() {
@@ -466,23 +466,28 @@ fn covers(plan: &Plan) -> Result<BTreeMap<PathBuf, Layer>, String> {
     covered.into_iter().map(take).collect::<io::Result<_>>().context(FAILED)
 }
 
+/// True if `path` is in a masked folder, so that the command sees no file there.
+fn is_out_of_sight(plan: &Plan, path: &Path) -> bool {
+    let masked: Vec<PathBuf> = masks(plan).map(Path::to_owned).collect();
+    let is_shown = is_below(path, &plan.writable) || is_below(path, &plan.visible);
+    is_below(path, &masked) && !is_shown
+}
+
 /// Mounts the cover `nothing`, or another file, over the secret at `path`. Fails if the file that the
 /// search found there is not there any more, unless one of the folders `hidden` is around it.
 fn cover(plan: &Plan, path: &Path, nothing: &OwnedFd, hidden: &[PathBuf]) -> Result<(), String> {
     use io::ErrorKind::{NotFound, PermissionDenied};
-    let is_shown = || is_below(path, &plan.writable) || is_below(path, &plan.visible);
-    // In a masked folder, the command sees no file at this path.
-    let is_out_of_sight = || {
-        let masked: Vec<PathBuf> = masks(plan).map(Path::to_owned).collect();
-        is_below(path, &masked) && !is_shown()
-    };
     let moved = || format!("{}: {MOVED}", path.display());
     let Some(expected) = plan.identities.get(path) else {
         return match fs::symlink_metadata(path) {
             Ok(_) => kernel::attach_tree(nothing.as_fd(), path).context(path.display()),
             // The contents of a covered folder are not visible.
             Err(error) if matches!(error.kind(), NotFound | PermissionDenied) => {
-                if is_below(path, hidden) || is_out_of_sight() { Ok(()) } else { Err(moved()) }
+                if is_below(path, hidden) || is_out_of_sight(plan, path) {
+                    Ok(())
+                } else {
+                    Err(moved())
+                }
             }
             Err(error) => Err(error).context(path.display()),
         };
@@ -492,7 +497,7 @@ fn cover(plan: &Plan, path: &Path, nothing: &OwnedFd, hidden: &[PathBuf]) -> Res
     }
     let place = match resolved_path::open(path, OFlag::O_PATH | OFlag::O_NOFOLLOW) {
         Ok(place) => place,
-        Err(_) if is_out_of_sight() => return Ok(()),
+        Err(_) if is_out_of_sight(plan, path) => return Ok(()),
         Err(_) => return Err(moved()),
     };
     let found = nix::sys::stat::fstat(&place).context(path.display())?;

@@ -165,6 +165,7 @@ impl Workspace {
             git: Arc::clone(&self.git),
             root: place.root,
             absolute: if is_root { root.clone() } else { root.join(&place.relative) },
+            has_secret_link: is_secret(&path.to_string_lossy()) && !is_secret(&named),
             relative: if is_root { ".".to_owned() } else { named.into_owned() },
             beneath: place.relative,
             entry: place.entry,
@@ -296,6 +297,8 @@ pub struct Located {
     absolute: PathBuf,
     entry: Option<FileStatus>,
     folder_named: bool,
+    /// True if a link with the name of a secret leads to the file.
+    has_secret_link: bool,
 }
 
 impl Located {
@@ -416,6 +419,13 @@ impl Located {
         // A pipe may have replaced the file: opening it must not wait for a writer.
         let flags = flags | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         // Files that are secret by their own name are judged by the policy.
+        if self.has_secret_link && !self.links.is_readable(&self.absolute) {
+            let message = format!(
+                "{} holds secrets: a link with the name of a secret leads to it",
+                self.shown()
+            );
+            return Err(ToolError::new("ARG003", message));
+        }
         let is_open = !is_secret(&self.relative);
         let file = if is_open && self.links.has_secret_folders() {
             self.open_outside_secret_folders(flags)?

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -547,24 +548,29 @@ fn an_unattended_run_keeps_its_job_without_its_terminal_and_ends_it() {
 
 /// Jobs that move the folder with a secret all the time: away and back, and in exchange for another
 /// folder with a secret.
-const MOVES: [&str; 3] = [
+const MOVES: [&str; 4] = [
     "os.rename('a', 'b'); os.mkdir('a'); open('a/.env', 'w').close()\n  os.remove('a/.env')\n  \
      os.rmdir('a'); os.rename('b', 'a')",
     "os.rename('a', 'b'); os.rename('b', 'a')",
     "ctypes.CDLL(None).renameat2(-100, b'a', -100, b'd', 2)",
+    // In `l` a link has the name of the secret.
+    "ctypes.CDLL(None).renameat2(-100, b'a', -100, b'l', 2)",
 ];
+
+/// A command that may write, and one that only reads.
+const READS: [&str; 2] = ["python3 reads.py", "grep -r KEY a b d l; echo read"];
 
 /// Runs 12 commands that print all files that they find again and again, beside a job that runs
 /// `moves` in a loop.
-fn reads_beside(moves: &str, dry_run: bool) -> Vec<String> {
+fn reads_beside(moves: &str, reads_with: &str, dry_run: bool) -> Vec<String> {
     let moves = format!("import ctypes, os, time\nwhile True:\n  {moves}\n");
     let mut answers = vec![starts("python3 moves.py")];
-    let reads = "import os\nfor _ in range(20):\n  for folder in ('a', 'b', 'd'):\n    try:\n      \
+    let reads = "import os\nfor _ in range(20):\n  for folder in ('a', 'b', 'd', 'l'):\n    try:\n      \
                  print(open(folder + '/.env').read())\n    except OSError:\n      pass\n\
                  print('read')\n";
     // Each is another command: the same failing one is not repeated for ever.
     let run = |number: usize| {
-        let command = format!("python3 reads.py {number}");
+        let command = format!("{reads_with} {number}");
         calls(&[("bash", json!({"command": command, "dryRun": dry_run}))])
     };
     answers.extend((0..12).map(run));
@@ -576,6 +582,8 @@ fn reads_beside(moves: &str, dry_run: bool) -> Vec<String> {
     for folder in ["a", "d"] {
         machine.write(&format!("{folder}/.env"), "KEY=hidden-from-commands\n");
     }
+    fs::create_dir(machine.work("l")).unwrap();
+    symlink("nowhere", machine.work("l/.env")).unwrap();
     let ended = machine.posse(&["run", "--permission-mode", "auto", "--yes", "go"]);
     ended.assert_code(0);
     server.tool_results()
@@ -583,14 +591,21 @@ fn reads_beside(moves: &str, dry_run: bool) -> Vec<String> {
 
 #[test]
 fn secret_that_a_job_moves_is_never_shown() {
-    for (moves, dry_run) in
-        MOVES.map(|moves| (moves, false)).into_iter().chain([(MOVES[1], true), (MOVES[2], true)])
-    {
-        let results = reads_beside(moves, dry_run);
+    let runs = [
+        (MOVES[0], READS[0], false),
+        (MOVES[1], READS[0], false),
+        (MOVES[2], READS[0], false),
+        (MOVES[3], READS[0], false),
+        (MOVES[1], READS[1], false),
+        (MOVES[1], READS[0], true),
+        (MOVES[2], READS[0], true),
+    ];
+    for (moves, reads_with, dry_run) in runs {
+        let results = reads_beside(moves, reads_with, dry_run);
         let is_shown = |text: &&String| text.to_lowercase().contains("hidden-from-commands");
         assert_eq!(results.iter().find(is_shown), None, "{moves} {dry_run}");
         // Commands ran, or were refused for this reason.
-        let ran = results.iter().filter(|text| text.contains("read\n")).count();
+        let ran = results[1..].iter().filter(|text| text.contains("read")).count();
         let is_refused = |text: &&String| {
             let code = if text.contains("SH006") { "moved or removed while" } else { "SH010" };
             text.contains(code)
@@ -602,7 +617,7 @@ fn secret_that_a_job_moves_is_never_shown() {
 
 #[test]
 fn dry_run_is_shown_beside_a_job_that_moves_nothing() {
-    let results = reads_beside("open('d/new', 'a').close(); time.sleep(0.01)", true);
+    let results = reads_beside("open('d/new', 'a').close(); time.sleep(0.01)", READS[0], true);
     let ran = results.iter().filter(|text| text.contains("read\n")).count();
     assert_eq!(ran, 12, "{results:?}");
     assert!(!results.iter().any(|text| text.contains("hidden-from-commands")), "{results:?}");

@@ -434,6 +434,56 @@ fn file_tools_read_what_commands_see() {
     }
 }
 
+/// A command could commit guesses of a secret to test them, also in a new repository.
+#[test]
+fn guess_in_a_new_repository_is_not_confirmed() {
+    let guess = "git init -q . && mkdir t && printf 'KEY=s3cret-of-the-user\\n' > t/x && \
+        git update-index --add --cacheinfo 100644,$(git hash-object -w t/x),.env && \
+        git -c user.name=a -c user.email=a@b commit -qm guess && rm -r t";
+    let read = || calls(&[("read_file", json!({"path": ".env"}))]);
+    let server = ModelServer::start(vec![
+        read(),
+        runs("true"),
+        runs("sh guess.sh"),
+        read(),
+        runs("true"),
+        read(),
+        says("done"),
+    ]);
+    let machine = Machine::with(&server);
+    fs::remove_dir(machine.work(".git")).unwrap();
+    machine.write(".env", SECRET);
+    machine.write("guess.sh", guess);
+    machine.posse(&["run", "--yes", "go"]);
+    let results = server.tool_results();
+    assert!(results[2].contains("(exit 0, "), "{results:?}");
+    for index in [0, 3, 5] {
+        assert!(results[index].contains("holds secrets"), "{results:?}");
+    }
+}
+
+/// A link with the name of a secret hides the file to which it leads.
+#[test]
+fn file_behind_a_secret_link_stays_hidden() {
+    let read = |path: &str| calls(&[("read_file", json!({"path": path}))]);
+    let server = ModelServer::start(vec![
+        read(".env"),
+        runs("cat data/real.txt; mv data d2"),
+        runs("cat d2/real.txt"),
+        read("d2/real.txt"),
+        runs("python3 -c \"import os; os.remove(chr(46) + 'env')\"; cat d2/real.txt"),
+        says("done"),
+    ]);
+    let machine = Machine::with(&server);
+    machine.write("data/real.txt", SECRET);
+    std::os::unix::fs::symlink("data/real.txt", machine.work(".env")).unwrap();
+    machine.posse(&["run", "--yes", "go"]);
+    let results = server.tool_results();
+    assert_eq!(results.len(), 5, "{results:?}");
+    assert!(results.iter().all(|text| !text.contains(SECRET.trim_end())), "{results:?}");
+    assert!(results[0].contains("a link with the name of a secret"), "{results:?}");
+}
+
 /// A file that the user changes while a call waits for permission is not read.
 #[test]
 fn file_that_changes_before_it_is_read_is_withheld() {

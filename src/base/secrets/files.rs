@@ -30,6 +30,9 @@ static HELD_LIMIT: LazyLock<usize> = LazyLock::new(|| {
     usize::try_from(limit.min(HELD_MAX)).unwrap_or_default()
 });
 
+/// Maximum number of secrets in [`SecretFiles::doubt`]. If there are more, no tracked secret is shown.
+const DOUBTED_MAX: usize = 100_000;
+
 /// Number of attempts to find the path of a held secret that is being moved.
 const LOOKS_MAX: usize = 8;
 
@@ -52,6 +55,9 @@ struct Registry {
     shown: HashMap<FileId, Option<SystemTime>>,
     /// Files outside the workspace to which links named like secrets lead or have led.
     targets: BTreeSet<PathBuf>,
+    /// Secrets that are not to be shown as tracked files until they change, with the time of their last
+    /// change: they were found to differ from the commit, or there was none.
+    doubted: HashMap<FileId, ChangeTime>,
     /// Counts the secrets that are held open: each has a copy.
     held: Arc<()>,
 }
@@ -161,6 +167,21 @@ impl SecretFiles {
             registry.shown.get(&id_of(metadata)) == Some(&metadata.created().ok())
         };
         self.contains(metadata) && !is_shown()
+    }
+
+    /// Notes that the secret `id`, last changed at `changed`, was found to differ from the commit, or
+    /// that there is none. A command could commit guesses of its content to test them.
+    pub fn doubt(&self, id: FileId, changed: ChangeTime) {
+        if self.read().doubted.get(&id) != Some(&changed) {
+            self.write().doubted.insert(id, changed);
+        }
+    }
+
+    /// True if the secret was noted by [`SecretFiles::doubt`] and has not changed since. True for each
+    /// one if there are too many.
+    pub fn is_doubted(&self, id: FileId, changed: ChangeTime) -> bool {
+        let registry = self.read();
+        registry.doubted.get(&id) == Some(&changed) || registry.doubted.len() >= DOUBTED_MAX
     }
 
     /// Registers a file outside the workspace to which a link named like a secret leads. Commands

@@ -24,6 +24,7 @@ use posse_base::failure::printable;
 use posse_base::hex::sha256;
 use posse_base::resolved_path::{self, FOLDER};
 use posse_base::secrets;
+use posse_base::secrets::files::SecretFiles;
 use tempfile::TempDir;
 
 use crate::plan::Replacement;
@@ -39,10 +40,6 @@ const QUERIES_MAX: usize = 256;
 
 /// Maximum number of bytes of all replacements of a session.
 const REPLACED_BYTES_MAX: usize = 32 << 20;
-
-/// Maximum number of files that are remembered as different from their commit. If there are more,
-/// no further file is shown as it is.
-const UNEQUAL_MAX: usize = 100_000;
 
 /// Maximum size in bytes of `HEAD` and of the file of a branch.
 const REFERENCE_BYTES_MAX: u64 = 4 << 10;
@@ -248,8 +245,9 @@ pub(super) struct CommittedViews {
     decisions: HashMap<PathBuf, Decision>,
     /// Files in whose place commands see a copy without credentials, as of the last survey.
     registry_copies: BTreeSet<PathBuf>,
-    /// Files that differ from their commit or have none, with the time of their last change.
-    unequal: HashMap<Identity, (i64, i64)>,
+    /// Registry of the secrets that differ from their commit or have none, shared by all protections
+    /// of the process.
+    pub(super) registry: SecretFiles,
     replacements: Replacements,
 }
 
@@ -286,8 +284,12 @@ impl CommittedViews {
             let replaced = sorted.replaced.len();
             let is_inside = last_folder.as_ref().is_some_and(|folder| path.starts_with(folder));
             let found = (!is_inside && may_show(&path)).then(|| examine(roots, &path)).flatten();
+            let tree = found.and_then(|_| trees.around(&path));
+            if let (Some((stat, _)), None) = (found, &tree) {
+                self.registry.doubt(stat.identity.numbers(), stat.changed);
+            }
             if let Some((stat, is_folder)) = found
-                && let Some((tree, head)) = trees.around(&path)
+                && let Some((tree, head)) = tree
             {
                 let decision = decisions.remove_entry(&path).filter(|(_, known)| {
                     known.head == head && (is_folder || known.stat == Some(stat))
@@ -374,6 +376,11 @@ impl CommittedViews {
         let stat = examine(roots, &path.path).map(|(stat, _)| stat);
         let stat = stat.filter(|stat| stat.kind == PlaceKind::File && !path.is_folder);
         let mut shown = None;
+        if !matches!(committed, Committed::Files(_))
+            && let Some(stat) = &stat
+        {
+            self.registry.doubt(stat.identity.numbers(), stat.changed);
+        }
         let view = match committed {
             Committed::Unknown => View::Nothing(None),
             Committed::Unusable(reason) => View::Nothing(Some(reason)),
@@ -387,7 +394,7 @@ impl CommittedViews {
                 if equal.is_none()
                     && let Some(stat) = &stat
                 {
-                    self.unequal.insert(stat.identity, stat.changed);
+                    self.registry.doubt(stat.identity.numbers(), stat.changed);
                 }
                 shown = equal;
                 match equal {
@@ -409,7 +416,7 @@ impl CommittedViews {
     }
 
     fn may_be_shown(&self, stat: &Stat) -> bool {
-        self.unequal.get(&stat.identity) != Some(&stat.changed) && self.unequal.len() < UNEQUAL_MAX
+        !self.registry.is_doubted(stat.identity.numbers(), stat.changed)
     }
 }
 

@@ -85,6 +85,7 @@ impl Protection {
         for watched in &mut self.lock().roots {
             watched.scan.search_for(secret_files.clone());
         }
+        self.lock().committed.registry = secret_files.clone();
         self.secret_files = secret_files;
         self
     }
@@ -95,14 +96,6 @@ impl Protection {
             let (folder, name) = root.open_parent(path).ok()?;
             place::hold(&folder, name)
         });
-    }
-
-    /// Notes that commands may read the secret at `path`.
-    pub(super) fn note_shown(&self, root: &Root, path: &Path) {
-        let opened = root.open_parent(path).ok();
-        if let Some(found) = opened.and_then(|(folder, name)| place::metadata(&folder, name)) {
-            self.secret_files.show(&found);
-        }
     }
 
     /// Counts the searches that missed the same secrets, and returns true from the third on: they were

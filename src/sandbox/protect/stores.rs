@@ -2,13 +2,18 @@
 //! home folder, and posse's own folders.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::fs;
+use std::fs::{self, File, Metadata};
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nix::errno::Errno;
+use nix::fcntl::openat;
+use nix::sys::stat::Mode;
 use posse_base::secrets;
 
+use crate::protect::committed::root_around;
 use crate::protect::known_secrets::{FoundSecrets, nearest_accessible};
 use crate::protect::links;
 use crate::protect::place::{self, Identity, PlaceKind, Root, Stat};
@@ -23,30 +28,29 @@ const KEY_FILE_BYTES_MAX: u64 = 256 << 10;
 pub(super) struct Keys(HashMap<Identity, ((i64, i64), bool)>);
 
 impl Keys {
-    /// True if `path` is a `.pem` file with a certificate and without a private key. False in
-    /// doubt.
-    fn is_public(&mut self, root: &Root, path: &Path) -> bool {
-        let is_pem = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("pem"));
-        if !is_pem {
-            return false;
-        }
-        let Ok((folder, name)) = root.open_parent(path) else { return false };
-        let Ok(stat) = Stat::at(&folder, name) else { return false };
-        if stat.kind != PlaceKind::File || stat.links > 1 {
-            return false;
-        }
+    /// Identity of the file at `path` if it is a `.pem` file with a certificate and without a private
+    /// key. `None` in doubt.
+    fn public_file(&mut self, root: &Root, path: &Path) -> Option<Identity> {
+        path.extension().filter(|ending| ending.eq_ignore_ascii_case("pem"))?;
+        let (folder, name) = root.open_parent(path).ok()?;
+        let is_single = |stat: &Stat| stat.kind == PlaceKind::File && stat.links == 1;
+        let stat = Stat::at(&folder, name).ok().filter(is_single)?;
         if let Some((changed, is_public)) = self.0.get(&stat.identity)
             && *changed == stat.changed
         {
-            return *is_public;
+            return is_public.then_some(stat.identity);
         }
-        let bytes = place::read(&folder, name, KEY_FILE_BYTES_MAX).ok().flatten();
-        let is_public = bytes.is_some_and(|bytes| {
-            let has = |needle: &[u8]| memchr::memmem::find(&bytes, needle).is_some();
-            has(b"BEGIN CERTIFICATE") && !has(b"PRIVATE KEY")
-        });
+        // Another file may be there by now.
+        let file = File::from(openat(&folder, name, place::FILE, Mode::empty()).ok()?);
+        let stat = Stat::of_open(&file).ok().filter(is_single)?;
+        let mut bytes = Vec::new();
+        let length = file.take(KEY_FILE_BYTES_MAX + 1).read_to_end(&mut bytes).ok()?;
+        let has = |needle: &[u8]| memchr::memmem::find(&bytes, needle).is_some();
+        let is_public = length as u64 <= KEY_FILE_BYTES_MAX
+            && has(b"BEGIN CERTIFICATE")
+            && !has(b"PRIVATE KEY");
         self.0.insert(stat.identity, (stat.changed, is_public));
-        is_public
+        is_public.then_some(stat.identity)
     }
 }
 
@@ -86,50 +90,53 @@ impl Protection {
         for (at, path) in found {
             let GuardState { roots, stores, committed, .. } = &mut *inner;
             let root = &roots[*at].root;
-            if stores.is_public(root, path) {
-                self.forget_public(root, path);
+            if let Some(public) = stores.public_file(root, path) {
+                self.secret_files.forget(public.numbers());
                 continue;
             }
             let whole = root.path.join(path);
-            let stat = Stat::at(&root.folder, path);
-            let is_public = stat.as_ref().is_ok_and(|stat| committed.is_as_committed(&whole, stat));
-            match stat.as_ref().map(|stat| stat.kind) {
-                Ok(PlaceKind::Link) => {
-                    let target = self.linked_to(roots, &whole);
-                    identities.extend(target.as_deref().and_then(identified));
-                    hidden.extend(target);
-                }
-                Ok(PlaceKind::File | PlaceKind::Folder) => {
-                    if self.is_shown(&whole) {
-                        self.note_shown(root, path);
-                    } else if let Ok(stat) = &stat
-                        && !is_public
-                    {
-                        self.register(root, path, stat);
-                        seen.insert(stat.identity);
-                    }
-                    if !is_covered(*at, path) {
-                        identities.extend(stat.as_ref().ok().map(|s| (whole.clone(), s.identity)));
-                        hidden.insert(whole);
-                    }
-                }
+            let stat = match Stat::at(&root.folder, path) {
+                Ok(stat) => stat,
                 // A command could make the folder accessible again.
                 Err(Errno::EACCES) => {
                     hidden.extend(nearest_accessible(root, path));
                     is_complete = false;
+                    continue;
                 }
                 // Another command has moved or removed it since the scan: the command does not run.
-                Err(Errno::ENOENT) if may_move => drop(hidden.insert(whole)),
-                _ => {}
+                Err(Errno::ENOENT) if may_move => {
+                    hidden.insert(whole);
+                    continue;
+                }
+                Err(_) => continue,
+            };
+            seen.insert(stat.identity);
+            if stat.kind == PlaceKind::Link {
+                let target = self.linked_to(roots, &whole);
+                let known = target.as_deref().and_then(|target| self.registered(roots, target));
+                seen.extend(known);
+                identities.extend(target.clone().zip(known));
+                hidden.extend(target);
+            } else if matches!(stat.kind, PlaceKind::File | PlaceKind::Folder)
+                && !self.is_shown_file(root, path, &stat)
+            {
+                if !committed.is_as_committed(&whole, &stat) {
+                    self.register(root, path, &stat);
+                }
+                if !is_covered(*at, path) {
+                    identities.insert(whole.clone(), stat.identity);
+                    hidden.insert(whole);
+                }
             }
-            linked.extend(stat.ok().filter(has_other_names));
+            linked.extend(Some(stat).filter(has_other_names));
         }
         inner.find_other_names(&linked, may_move);
         let missing = self.search_missing(&inner.roots, &seen, is_complete, may_move);
         hidden.extend(self.add_elsewhere(inner, missing, &mut identities));
         hidden.extend(inner.roots.iter().flat_map(Watched::unlisted_folders));
         hidden.extend(stores.iter().cloned());
-        hidden.retain(|path| !self.is_shown(path));
+        // Those with an identity were found not to be shown, whatever is there by now.
+        hidden.retain(|path| identities.contains_key(path) || !self.is_shown(path));
         let GuardState { roots, committed, .. } = inner;
         let may_show = |path: &Path| !stores.iter().any(|store| path.starts_with(store));
         let sorted = committed.sort(roots, hidden.into_iter().collect(), may_show);
@@ -148,8 +155,12 @@ impl Protection {
         hidden.extend(missing.unreadable);
         inner.is_unsettled = missing.is_unsettled;
         let pairs = self.linked_pairs(&inner.roots).into_iter();
-        let pairs = pairs.filter_map(|path| identified(&path));
+        let pairs = pairs.filter_map(|path| {
+            let identity = self.registered(&inner.roots, &path)?;
+            Some((path, identity))
+        });
         let linked = inner.linked_names.iter().map(|(path, identity)| (path.clone(), *identity));
+        let linked = linked.filter(|(path, _)| !self.is_shown(path));
         for (path, identity) in missing.secrets.into_iter().chain(linked).chain(pairs) {
             // Otherwise two secrets changed places while they were looked for.
             let known = identities.insert(path.clone(), identity);
@@ -159,11 +170,31 @@ impl Protection {
         hidden
     }
 
-    /// Ends the registration of the file at `path`, which was no public certificate before.
-    fn forget_public(&self, root: &Root, path: &Path) {
-        if let Ok(stat) = Stat::at(&root.folder, path) {
-            self.secret_files.forget(stat.identity.numbers());
+    /// Registers the file or folder `target` below the roots, to which a link with the name of a secret
+    /// leads, unless the user lets commands read it. Returns its identity.
+    fn registered(&self, roots: &[Watched], target: &Path) -> Option<Identity> {
+        let (root, below) = root_around(roots, target)?;
+        let stat = root.stat(below).ok()?;
+        if self.is_shown_file(root, below, &stat) {
+            return None;
         }
+        self.register(root, below, &stat);
+        Some(stat.identity)
+    }
+
+    /// True if the user lets commands read the file at `path`, which has the status `stat`. Notes
+    /// that.
+    fn is_shown_file(&self, root: &Root, path: &Path, stat: &Stat) -> bool {
+        if !self.is_readable(&root.path.join(path)) {
+            return false;
+        }
+        let opened = root.open_parent(path).ok();
+        let found = opened.and_then(|(folder, name)| place::metadata(&folder, name));
+        // Another file may be there by now.
+        let is_same = |found: &Metadata| (found.dev(), found.ino()) == stat.identity.numbers();
+        let Some(found) = found.filter(is_same) else { return false };
+        self.secret_files.show(&found);
+        !self.secret_files.is_withheld(&found)
     }
 
     /// Registers those of `stores` below the roots, so that they stay hidden when a folder above them is
@@ -256,12 +287,6 @@ impl GuardState {
             .retain(|path, file| may_move && !found.contains_key(path) && has_more(file));
         self.linked_names.extend(found);
     }
-}
-
-/// `path` with the identity of what is there. `None` for an unreadable path.
-fn identified(path: &Path) -> Option<(PathBuf, Identity)> {
-    let found = Stat::at(nix::fcntl::AT_FDCWD, path).ok()?;
-    Some((path.to_owned(), found.identity))
 }
 
 fn has_other_names(stat: &Stat) -> bool {

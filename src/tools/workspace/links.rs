@@ -118,6 +118,11 @@ impl SecretLinks {
         self.registered.may_contain((entry.dev, entry.ino)) && metadata()
     }
 
+    /// True if settings let the secret at `path` be read.
+    pub(crate) fn is_readable(&self, path: &Path) -> bool {
+        self.readable.contains(path)
+    }
+
     /// True if settings let the secret at `path` be read, but the file `opened` there is registered as
     /// a secret that could not be read under its earlier name.
     pub(crate) fn is_withheld(&self, path: &Path, opened: &OwnedFd) -> bool {
