@@ -93,7 +93,7 @@ def measure(posse, rounds, base):
             sys.exit(f"{command}: {seen}")
         return [(time.monotonic() - begin) * 1000] + [seen[mark] for mark in marks]
 
-    shown = f"The command succeeded; {CHANGED} changed"
+    shown = f"The command succeeded; {CHANGED} modified"
     done = f"Kept {CHANGED} of {CHANGED}"
     plain, start, until_shown, kept = [], [], [], []
     # Otherwise the disk is still busy with the tree.
@@ -168,7 +168,7 @@ def in_session(posse, rounds, work, environment):
         running.stdin.flush()
 
     send(type="message", content="go")
-    took, begin, shown = [], None, f"{CHANGED} changed"
+    took, begin, shown = [], None, f"{CHANGED} modified"
     for line in running.stdout:
         event = json.loads(line)
         if event["type"] == "permission.requested":
