@@ -135,7 +135,8 @@ fn exit_code(exit: &CliExit) -> ExitCode {
 /// output is JSON. `is_json`: true for a command that runs no agent and has the flag `--json`.
 fn print_start_error(format: OutputFormat, is_json: bool, failures: &[Failure]) {
     let line = if is_json {
-        headless::command_error(failures)
+        // A command with a result has told in it why its exit code is not 0.
+        (!terminal::has_output()).then(|| headless::command_error(failures)).flatten()
     } else {
         headless::start_error(format, failures)
     };

@@ -8,6 +8,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::failure::is_invisible;
 
@@ -99,16 +100,24 @@ pub struct TerminalWriter<W: Write> {
     /// Last bytes of the previous write: the beginning of a character or sequence, which did not
     /// reach the stream and which the next write continues.
     incomplete: Vec<u8>,
+    /// True for standard output.
+    is_output: bool,
 }
+
+/// True after the first byte that was written to [`stdout`].
+static HAS_OUTPUT: AtomicBool = AtomicBool::new(false);
 
 impl<W: Write> TerminalWriter<W> {
     fn new(stream: W, is_terminal: bool) -> TerminalWriter<W> {
-        TerminalWriter { stream, is_terminal, incomplete: Vec::new() }
+        TerminalWriter { stream, is_terminal, incomplete: Vec::new(), is_output: false }
     }
 }
 
 impl<W: Write> Write for TerminalWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.is_output && !bytes.is_empty() {
+            HAS_OUTPUT.store(true, Ordering::Relaxed);
+        }
         if !self.is_terminal {
             return self.stream.write(bytes);
         }
@@ -135,7 +144,12 @@ impl<W: Write> Write for TerminalWriter<W> {
 pub fn stdout() -> TerminalWriter<io::Stdout> {
     let stream = io::stdout();
     let is_terminal = stream.is_terminal();
-    TerminalWriter::new(stream, is_terminal)
+    TerminalWriter { is_output: true, ..TerminalWriter::new(stream, is_terminal) }
+}
+
+/// True if something was written to [`stdout`].
+pub fn has_output() -> bool {
+    HAS_OUTPUT.load(Ordering::Relaxed)
 }
 
 /// Standard error, guarded if it is a terminal.
