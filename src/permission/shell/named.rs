@@ -386,7 +386,9 @@ impl Finder<'_> {
         ignores_case: bool,
     ) {
         let Some(spec) = pathspecs::read(word) else { return };
-        let from_root = self.ground.roots.iter().map(String::as_str);
+        // A path from the root of the work tree does not lead above it.
+        let may_be_from_root = !word.starts_with("..");
+        let from_root = self.ground.roots.iter().map(String::as_str).filter(|_| may_be_from_root);
         let mut places: Vec<String> =
             folders.into_iter().chain(from_root).map(str::to_owned).collect();
         if word.contains(':') {

@@ -16,6 +16,8 @@ use crate::shell::word::{HOME, PWD, UNKNOWN, Word, is_glob};
 
 /// Maximum number of links of `/proc` in a path. A path with more may lead to any file.
 const PROC_LINKS_MAX: usize = 8;
+/// Maximum number of `..` in a path: each is looked up. A path with more may lead to any file.
+const PARENTS_MAX: usize = 64;
 /// Files of a process in `/proc` that are no links.
 const PROC_FILES: Names = Names(
     "\
@@ -119,6 +121,9 @@ impl<'a> Places<'a> {
         };
         if path.contains([UNKNOWN, HOME, PWD]) {
             return None;
+        }
+        if parts(&path).filter(|part| *part == "..").count() > PARENTS_MAX {
+            return Some(Place::Unknown);
         }
         let mut at = String::new();
         let mut written = String::new();

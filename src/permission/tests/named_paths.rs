@@ -199,6 +199,9 @@ fn paths_behind_links_are_those_of_the_kernel() {
         "bash cat /proc/self/status /dev/stdin",
         "bash node node_modules/.bin/../x/cli.js",
         "bash ls a/..",
+        "bash cd a && git diff ../base.txt",
+        "bash cd a && git add ../base.txt && git status",
+        "bash cd a && git commit -m x -- ../base.txt",
         "bash ln -s ../b a/new",
         "bash tar czf out.tgz -C a .",
     ];
