@@ -294,6 +294,8 @@ fn jobs_use_the_proxy_until_they_end() {
         calls(&[("bash", job)]),
         runs("until test -e ended; do sleep 0.05; done; cat out"),
         says("done"),
+        // If the end of the job is told after that.
+        says("done"),
     ]);
     let machine = machine(&server, listed, 1);
     let (ended, events) = run(&machine, "namespaces", &names, &["--yes", "--network", "ask", "go"]);
