@@ -102,7 +102,7 @@ impl HelperShape {
         }
     }
 
-    /// What keeps the processes of the command together.
+    /// Mechanism that keeps the processes of the command together.
     pub(crate) fn enclosure(self) -> Enclosure {
         match self {
             HelperShape::Namespaces { .. } | HelperShape::Inner => Enclosure::PidNamespace,

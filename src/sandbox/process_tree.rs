@@ -48,7 +48,7 @@ static UNRELATED: Mutex<BTreeSet<(i32, u64)>> = Mutex::new(BTreeSet::new());
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
-/// What keeps the processes of a command together.
+/// Mechanism that keeps the processes of a command together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Enclosure {
     /// A PID namespace: no process can leave the tree or survive the leader.

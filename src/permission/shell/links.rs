@@ -63,7 +63,7 @@ pub(crate) fn paths(command: &str, cwd: &str, home: &str) -> Vec<CommandPath> {
     paths
 }
 
-/// What is found out about the paths of `command` if none of them leads through a link and all folders
+/// Links that the preparation of `command` finds if none of them leads through a link and all folders
 /// exist: where `..` leads.
 pub(crate) fn without_links(command: &str, cwd: &str, home: &str) -> Vec<PathLink> {
     let paths = paths(command, cwd, home).into_iter().map(|path| path.path);

@@ -93,14 +93,7 @@ pub(crate) struct NamedPath {
 pub(crate) fn paths(judged: &Judged, ground: Ground<'_>) -> Vec<NamedPath> {
     let (cwd, home) = (ground.place.cwd.unwrap_or("/"), ground.place.home);
     let places = outputs::named(&judged.outline, cwd, home, Places::resolved(ground.links));
-    let mut found = Finder {
-        ground,
-        cwd,
-        places,
-        runs_output: false,
-        paths: Vec::new(),
-        known: BTreeSet::new(),
-    };
+    let mut found = Finder::new(ground, cwd, places);
     found.script(&judged.outline, &judged.findings);
     found.paths
 }
@@ -115,14 +108,7 @@ pub(crate) fn ask(
 ) {
     let place = CommandLocation { cwd: Some(cwd), home };
     let ground = Ground { place, roots: &[], closed: &[], links: &[], shown: &[] };
-    let mut found = Finder {
-        ground,
-        cwd,
-        places,
-        runs_output: false,
-        paths: Vec::new(),
-        known: BTreeSet::new(),
-    };
+    let mut found = Finder::new(ground, cwd, places);
     found.script(outline, findings);
 }
 
@@ -130,7 +116,7 @@ pub(crate) fn ask(
 struct Finder<'a> {
     ground: Ground<'a>,
     cwd: &'a str,
-    /// Where the paths lead.
+    /// Links and new names in the paths of the command.
     places: Places<'a>,
     /// True if a program of the command may execute what another one prints.
     runs_output: bool,
@@ -139,7 +125,12 @@ struct Finder<'a> {
     known: BTreeSet<(String, PathUse)>,
 }
 
-impl Finder<'_> {
+impl<'a> Finder<'a> {
+    fn new(ground: Ground<'a>, cwd: &'a str, places: Places<'a>) -> Finder<'a> {
+        let (paths, known) = (Vec::new(), BTreeSet::new());
+        Finder { ground, cwd, places, runs_output: false, paths, known }
+    }
+
     /// Adds all paths that the words of `outline` name, with the `findings` in it.
     fn script(&mut self, outline: &Outline, findings: &Findings) {
         let cwd = self.cwd;
@@ -232,7 +223,7 @@ impl Finder<'_> {
             all.push(by_text);
         }
         all.push(path.to_owned());
-        // What is written under a new name is known from the files that the list writes.
+        // A file that is written under a new name is among the files that the list writes.
         if usage != PathUse::Written {
             self.add_earlier(&mut all, word, usage);
         }

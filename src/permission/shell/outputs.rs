@@ -167,7 +167,7 @@ struct ListEffects<'a> {
     previous: Option<String>,
     paths: Vec<WrittenPath>,
     names: Vec<NewName>,
-    /// Where paths lead after the parts so far.
+    /// Links and new names in paths, after the parts so far.
     places: Places<'a>,
     /// True if a part moves the folder in which it runs, or one above it.
     moves_own_folder: bool,

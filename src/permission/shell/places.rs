@@ -61,7 +61,7 @@ pub(crate) struct NewPlace {
     pub(crate) keeps_folder: bool,
 }
 
-/// What is known of the names in the paths of a command.
+/// Links, new names and new folders in the paths of a command, as far as they are known.
 #[derive(Debug, Default)]
 pub(crate) struct Places<'a> {
     links: PlaceLinks<'a>,

@@ -125,7 +125,7 @@ fn all_paths_that_words_may_name_are_resolved() {
             plain("/w/x.py::t"),
             plain("/w/x.py"),
             plain("/w/e f"),
-            // What deny rules look at beside that.
+            // Further paths that deny rules examine.
             plain("/c"),
             plain("/w/.."),
             plain("/w/:t"),

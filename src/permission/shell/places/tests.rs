@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What the preparation finds if `/w/a/up` leads to `/w/b/c`, and `/w/new` does not exist.
+/// Links that the preparation finds if `/w/a/up` leads to `/w/b/c`, and `/w/new` does not exist.
 fn links() -> Vec<PathLink> {
     let link = |path: &str, target: Option<&str>| PathLink {
         path: path.to_owned(),
@@ -35,7 +35,7 @@ fn parent_of_a_link_is_that_of_its_target() {
         ("/w/a/../own/x", Place::Unknown),
         ("/w/owner", path("/w/owner")),
         ("/w/new/../x", path("/w/x")),
-        // Nobody has looked.
+        // The preparation has not looked the path up.
         ("/w/other/../x", Place::Unknown),
     ] {
         assert_eq!(places.place(text, "/w"), Some(expected), "{text}");
