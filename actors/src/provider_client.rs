@@ -311,6 +311,10 @@ impl State {
     fn attempt(&mut self, key: RequestKey) {
         let Some(open) = self.open.get_mut(&key) else { return };
         let Some(provider) = self.args.providers.get(open.question.model) else { return };
+        // A wait that ended before it was announced: each failure is in the journal.
+        if let Some(retry) = open.retry_event(&provider.info().profile, 0) {
+            self.args.transcript.note(Some(&open.question.origin), retry);
+        }
         open.attempts.made += 1;
         open.next_notice_at = None;
         let (deltas_tx, deltas_rx) = mpsc::channel(DELTAS_IN_FLIGHT);

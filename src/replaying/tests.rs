@@ -325,6 +325,21 @@ async fn invalid_replies_until_the_end_replay_identically() {
     }
 }
 
+/// Also a wait that has ended when the client looks at its timers, as on a busy machine.
+#[tokio::test]
+async fn each_failed_attempt_is_recorded_without_a_wait() {
+    for class in ["overloaded", "broken_reply"] {
+        let steps = (0..5).map(|_| fails("", class)).chain([Said::say("done")]).collect();
+        let mut bench = with_short_waits(bench(steps));
+        (bench.limits.backoff_first, bench.limits.backoff_max) = (Duration::ZERO, Duration::ZERO);
+        (bench.limits.probe_interval, bench.limits.foreign_attempts_max) = (Duration::ZERO, None);
+        let records = recorded(&bench, &["one"]).await;
+        let retries = kinds(&records, |event| matches!(event, Event::ProviderRetry { .. }));
+        assert_eq!(retries, 5, "{class}");
+        assert_eq!(compared(&records).await, None, "{class}");
+    }
+}
+
 #[tokio::test]
 async fn failover_replays_identically() {
     let mut bench = with_short_waits(bench(vec![

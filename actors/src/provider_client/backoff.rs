@@ -73,6 +73,20 @@ impl ModelRequest {
 }
 
 impl InFlightRequest {
+    /// Event about the last failure, whose next attempt begins after `wait_ms` (milliseconds).
+    /// `None` if there was no failure, or if this was called for it before.
+    pub(super) fn retry_event(&mut self, provider: &str, wait_ms: u64) -> Option<Event> {
+        let error = self.error.as_ref().filter(|_| self.unannounced)?;
+        self.unannounced = false;
+        Some(Event::ProviderRetry {
+            provider: provider.to_owned(),
+            attempt: self.attempts.made,
+            cause: ProviderError::chain(error),
+            class: error.class().to_owned(),
+            wait_ms,
+        })
+    }
+
     /// Patience that remains after the next attempt begins at `at` (monotonic). Zero if that
     /// attempt is the last one.
     fn patience_after(&self, at: Duration, limits: &Limits) -> Duration {
@@ -106,7 +120,7 @@ impl State {
             // While another request probes: the earliest possible time.
             let at = turn.unwrap_or(now + self.args.limits.probe_interval);
             let wait = at.saturating_sub(now);
-            let (origin, transcript) = (Some(&open.question.origin), &self.args.transcript);
+            let (origin, transcript) = (Arc::clone(&open.question.origin), &self.args.transcript);
             let Some(provider) = self.args.providers.get(open.question.model) else { continue };
             let provider = provider.info().profile;
             let (class, cause) = match (&open.error, self.open_causes.get(&open.model_name)) {
@@ -118,23 +132,17 @@ impl State {
                 (None, None) => (String::new(), String::new()),
             };
             let wait_ms = millis(wait);
-            let is_new = std::mem::take(&mut open.unannounced);
-            if is_new {
-                let retry = Event::ProviderRetry {
-                    provider: provider.clone(),
-                    attempt: open.attempts.made,
-                    cause: cause.clone(),
-                    class: class.clone(),
-                    wait_ms,
-                };
-                transcript.note(origin, retry);
+            let retry = open.retry_event(&provider, wait_ms);
+            let is_new = retry.is_some();
+            if let Some(retry) = retry {
+                transcript.note(Some(&origin), retry);
             }
             let is_due = open.next_notice_at.is_some_and(|at| at <= now);
             if (is_new || is_due) && wait >= ANNOUNCED_WAIT_MIN {
                 let patience_left_ms = millis(open.patience_after(at, &self.args.limits));
                 let waiting =
                     Event::ProviderWaiting { provider, wait_ms, patience_left_ms, class, cause };
-                transcript.note(origin, waiting);
+                transcript.note(Some(&origin), waiting);
                 open.next_notice_at = next_notice(now, wait);
             } else if is_due {
                 open.next_notice_at = None;
