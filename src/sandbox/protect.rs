@@ -22,6 +22,7 @@ mod index;
 mod known_secrets;
 mod linked_worktrees;
 mod links;
+mod look_alikes;
 mod moved_repositories;
 mod new_worktrees;
 mod packed_refs;

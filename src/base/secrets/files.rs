@@ -67,6 +67,8 @@ struct Registry {
 pub enum SecretPlace {
     /// Its path at the moment, or one that it just had if it is being moved.
     At(PathBuf),
+    /// It exists, but its path cannot be read: it may be longer than the kernel shows.
+    OutOfReach,
     /// It has been removed.
     Removed,
     /// It is not held open, or has been removed under the name by which it was found and has other
@@ -264,7 +266,7 @@ impl SecretFiles {
             if found.nlink() == 0 {
                 return SecretPlace::Removed;
             }
-            let Ok(path) = fs::read_link(&link) else { return SecretPlace::Unknown };
+            let Ok(path) = fs::read_link(&link) else { return SecretPlace::OutOfReach };
             let is_there = fs::symlink_metadata(&path).is_ok_and(|found| id_of(&found) == *id);
             let is_deleted = path.as_os_str().as_encoded_bytes().ends_with(b" (deleted)");
             if is_there {

@@ -29,7 +29,7 @@ use crate::protect::{GuardState, ProtectedPath, ProtectionMethod, RanBeside};
 const ROUNDS_MAX: usize = 8;
 
 /// Longest time by which the clock of a file system lags behind.
-const CLOCK_TICK: Duration = Duration::from_millis(20);
+pub(super) const CLOCK_TICK: Duration = Duration::from_millis(20);
 
 /// Maximum number of times that a check moves repositories back and scans again. A moved repository
 /// may contain others, whose places are known only after the scan.
@@ -185,14 +185,14 @@ impl GuardState {
         let pointed: HashSet<ProtectedPath> =
             baseline.pointed.iter().map(|(at, item)| (*at, Arc::clone(&item.path))).collect();
         // The treatment of a new repository must not depend on the order of names.
-        let (repositories, others): (Vec<_>, Vec<_>) =
+        let (repositories, mut others): (Vec<_>, Vec<_>) =
             now.iter().partition(|(_, current)| current.sort == Sort::Repository);
-        for (key, current) in repositories {
-            if !self.is_known_repository(baseline, key) && !self.was_out_of_sight(baseline, key) {
-                self.born.insert(current.identity, key.clone());
-            }
-        }
+        let dismantled = self.note_new_repositories(baseline, &now, &repositories);
         self.note_new_worktrees(baseline, &now);
+        // The next round judges what is protected without the repository.
+        others.retain(|((root, path), _)| {
+            !dismantled.iter().any(|(at, folder)| at == root && path.starts_with(folder))
+        });
         for (key, current) in others {
             let known = baseline.items.get(key).filter(|before| before.sort == current.sort);
             // A folder that was made anew may contain the same as the old one.
@@ -246,6 +246,28 @@ impl GuardState {
         let mut findings = std::mem::take(&mut self.findings);
         findings.extend(self.lost(baseline, &now));
         findings
+    }
+
+    /// Records those of `repositories` that are new. Returns those that are no longer repositories,
+    /// because they were folders of the user.
+    fn note_new_repositories(
+        &mut self,
+        baseline: &Baseline,
+        now: &BTreeMap<ProtectedPath, BaselineItem>,
+        repositories: &[(&ProtectedPath, &BaselineItem)],
+    ) -> Vec<ProtectedPath> {
+        let mut dismantled = Vec::new();
+        for (key, current) in repositories {
+            if self.is_known_repository(baseline, key) || self.was_out_of_sight(baseline, key) {
+                continue;
+            }
+            if self.dismantle(baseline, now, key) {
+                dismantled.push((*key).clone());
+            } else {
+                self.born.insert(current.identity, (*key).clone());
+            }
+        }
+        dismantled
     }
 
     /// True if the repository at `key` is in the baseline, at any path, or the last scan found no

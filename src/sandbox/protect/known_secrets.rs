@@ -123,6 +123,7 @@ impl Protection {
         let is_seen = |id: &FileId| seen.contains(&identity_of(*id));
         let mut found = FoundSecrets::default();
         let (mut lost, mut missing) = (Vec::new(), HashSet::new());
+        let mut out_of_reach = HashSet::new();
         for id in self.secret_files.missing(self.scanner, is_seen) {
             match self.secret_files.place(&id) {
                 SecretPlace::At(path) => {
@@ -131,12 +132,19 @@ impl Protection {
                     }
                 }
                 SecretPlace::Removed => lost.push(id),
+                SecretPlace::OutOfReach => {
+                    out_of_reach.insert(identity_of(id));
+                    missing.insert(identity_of(id));
+                }
                 SecretPlace::Unknown => drop(missing.insert(identity_of(id))),
             }
         }
         if is_complete && !missing.is_empty() {
             lost.extend(self.search_unscanned(roots, missing, may_move, &mut found));
         }
+        lost.retain(|id| !out_of_reach.contains(&identity_of(*id)));
+        out_of_reach.retain(|id| !found.secrets.iter().any(|(_, found)| found == id));
+        found.is_unsettled |= !out_of_reach.is_empty();
         self.secret_files.set_lost(&lost);
         found
     }
@@ -182,7 +190,7 @@ pub(super) struct FoundSecrets {
     pub(super) secrets: Vec<(PathBuf, Identity)>,
     /// Folders that could not be searched.
     pub(super) unreadable: Vec<PathBuf>,
-    /// True if a secret without a descriptor was not found, and may be moving.
+    /// True if a secret was not found that may be moving, or that exists at an unknown place.
     pub(super) is_unsettled: bool,
 }
 
@@ -227,7 +235,7 @@ impl Search {
         let Ok((listed, _)) = place::list(&folder, self.entries_left) else { return };
         self.entries_left -= listed.len();
         for entry in listed {
-            if !matches!(entry.kind, PlaceKind::File | PlaceKind::Folder) {
+            if entry.kind == PlaceKind::Link {
                 continue;
             }
             let child: Arc<Path> = path.join(&entry.name).into();

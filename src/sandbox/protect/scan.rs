@@ -24,6 +24,7 @@ use posse_base::secrets::files::SecretFiles;
 use crate::protect::folder_watch::FolderWatch;
 use crate::protect::known_secrets::KnownSecrets;
 use crate::protect::place::{self, Identity, PlaceKind, Root, Stat, is_timestamp_final};
+pub(super) use crate::protect::scan::classify::REPOSITORY_PARTS;
 use crate::protect::scan::classify::{FolderRole, NameScope, classify_content};
 use crate::protect::sort::ProtectedItem;
 

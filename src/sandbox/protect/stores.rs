@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::{self, File, Metadata};
 use std::io::Read as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,6 +22,15 @@ use crate::protect::{GuardState, HiddenPaths, Protection, Watched};
 /// Maximum size in bytes of a `.pem` file that is searched for a private key. A larger file counts
 /// as a secret.
 const KEY_FILE_BYTES_MAX: u64 = 256 << 10;
+
+/// Folders with programs and devices of the system. Without them commands do not run, and they contain
+/// no secrets.
+const SYSTEM_FOLDERS: [&str; 8] =
+    ["/bin", "/dev", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr"];
+
+/// Maximum length of a hidden path in bytes. Covers are mounted below another folder, and the kernel
+/// accepts 4095 bytes.
+const HIDDEN_BYTES_MAX: usize = 3 << 10;
 
 /// Cache of examined `.pem` files: time of the last change, and true if the file is public.
 #[derive(Debug, Default)]
@@ -95,20 +104,20 @@ impl Protection {
                 continue;
             }
             let whole = root.path.join(path);
-            let stat = match Stat::at(&root.folder, path) {
+            let stat = match root.stat(path) {
                 Ok(stat) => stat,
+                // Another command has moved or removed it since the scan: the command does not run.
+                Err(Errno::ENOENT | Errno::ENOTDIR) if may_move => {
+                    hidden.insert(whole);
+                    continue;
+                }
+                Err(Errno::ENOENT | Errno::ENOTDIR) => continue,
                 // A command could make the folder accessible again.
-                Err(Errno::EACCES) => {
+                Err(_) => {
                     hidden.extend(nearest_accessible(root, path));
                     is_complete = false;
                     continue;
                 }
-                // Another command has moved or removed it since the scan: the command does not run.
-                Err(Errno::ENOENT) if may_move => {
-                    hidden.insert(whole);
-                    continue;
-                }
-                Err(_) => continue,
             };
             seen.insert(stat.identity);
             if stat.kind == PlaceKind::Link {
@@ -117,9 +126,7 @@ impl Protection {
                 seen.extend(known);
                 identities.extend(target.clone().zip(known));
                 hidden.extend(target);
-            } else if matches!(stat.kind, PlaceKind::File | PlaceKind::Folder)
-                && !self.is_shown_file(root, path, &stat)
-            {
+            } else if !self.is_shown_file(root, path, &stat) {
                 if !committed.is_as_committed(&whole, &stat) {
                     self.register(root, path, &stat);
                 }
@@ -137,6 +144,7 @@ impl Protection {
         hidden.extend(stores.iter().cloned());
         // Those with an identity were found not to be shown, whatever is there by now.
         hidden.retain(|path| identities.contains_key(path) || !self.is_shown(path));
+        inner.shorten(&mut hidden, &mut identities);
         let GuardState { roots, committed, .. } = inner;
         let may_show = |path: &Path| !stores.iter().any(|store| path.starts_with(store));
         let sorted = committed.sort(roots, hidden.into_iter().collect(), may_show);
@@ -205,7 +213,7 @@ impl Protection {
         let registered = places.filter_map(|(path, (at, below))| {
             let root = &inner.roots[at].root;
             let stat = root.stat(&below).ok()?;
-            matches!(stat.kind, PlaceKind::File | PlaceKind::Folder).then(|| {
+            (stat.kind != PlaceKind::Link).then(|| {
                 self.register(root, &below, &stat);
                 (path.clone(), stat)
             })
@@ -255,25 +263,60 @@ impl Protection {
         targets
     }
 
-    /// Returns the target of a link that is named like a secret. `None` unless the target is a file or
-    /// folder in a root or in the home folder, and contains neither. Registers a target outside the
-    /// roots.
+    /// Returns the target of a link that is named like a secret. `None` if it is a device, a folder
+    /// around a root or the home folder, or a part of the system ([`SYSTEM_FOLDERS`]). Registers a
+    /// target outside the roots.
     fn linked_to(&self, roots: &[Watched], link: &Path) -> Option<PathBuf> {
         let target = fs::canonicalize(link).ok()?;
         let found = fs::metadata(&target).ok()?;
-        let mut kept = roots.iter().map(|watched| &watched.root.path).chain(&self.home);
-        let may_hide =
-            found.is_file() || found.is_dir() && !kept.any(|folder| folder.starts_with(&target));
         let in_roots = roots.iter().any(|watched| target.starts_with(&watched.root.path));
         let in_home = self.home.as_ref().is_some_and(|home| target.starts_with(home));
-        if may_hide && in_home && !in_roots && !self.is_readable(&target) {
+        let is_system = || {
+            target.components().count() <= 2
+                || SYSTEM_FOLDERS.iter().any(|folder| target.starts_with(folder))
+        };
+        let mut kept = roots.iter().map(|watched| &watched.root.path).chain(&self.home);
+        let may_hide = if found.is_dir() {
+            !kept.any(|folder| folder.starts_with(&target))
+        } else {
+            found.is_file() || found.file_type().is_fifo()
+        };
+        if !may_hide || !in_roots && !in_home && is_system() {
+            return None;
+        }
+        if !in_roots && !self.is_readable(&target) {
             self.secret_files.register_target(target.clone());
         }
-        (may_hide && (in_roots || in_home)).then_some(target)
+        Some(target)
     }
 }
 
 impl GuardState {
+    /// Replaces each of the paths `hidden` that is too long for a mount by the nearest folder above it
+    /// that is not.
+    fn shorten(
+        &mut self,
+        hidden: &mut BTreeSet<PathBuf>,
+        identities: &mut BTreeMap<PathBuf, Identity>,
+    ) {
+        let is_long = |path: &Path| path.as_os_str().len() > HIDDEN_BYTES_MAX;
+        for path in hidden.extract_if(.., |path| is_long(path)).collect::<Vec<_>>() {
+            identities.remove(&path);
+            let above = path.ancestors().find(|above| !is_long(above));
+            let found = above.and_then(|above| {
+                let (root, below) = root_around(&self.roots, above)?;
+                Some((above.to_owned(), root.stat(below).ok()?.identity))
+            });
+            let Some((above, identity)) = found else {
+                self.is_unsettled = true;
+                continue;
+            };
+            let known = identities.insert(above.clone(), identity);
+            self.is_unsettled |= known.is_some_and(|known| known != identity);
+            hidden.insert(above);
+        }
+    }
+
     /// Looks for all names of `files`, which have several hard links. If `may_move`, because other
     /// commands run, those that are not found any more stay if the file has more names than were found.
     fn find_other_names(&mut self, files: &[Stat], may_move: bool) {

@@ -17,6 +17,7 @@ mod git_folder;
 mod hidden_places;
 mod large_folders;
 mod linked_worktrees;
+mod look_alikes;
 mod moved_names;
 mod pointed;
 mod renamed_secrets;

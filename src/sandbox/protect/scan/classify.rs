@@ -47,6 +47,10 @@ pub(super) enum NameScope {
     Below,
 }
 
+/// Names by which git recognises a repository, folded, and true if the name may be a folder.
+pub(in crate::protect) const REPOSITORY_PARTS: [(&[u8], bool); 4] =
+    [(b"head", false), (b"commondir", false), (b"refs", true), (b"objects", true)];
+
 /// Sorts the entries `listed` of the folder `path` in `root` into the lists of `folder`: protected names,
 /// secrets (by name, or in `known`), links, folders to scan, and inodes of what is not secret. An
 /// entry may be in several. Also sets `is_repository`. `role` and `names` must be set before.
@@ -89,17 +93,15 @@ pub(super) fn classify_content(
             let text = place::link_target(opened, Path::new(&name)).unwrap_or_default();
             folder.links.push((Arc::clone(&child), text.into()));
         }
-        // A name may be both, such as `.npmrc`: then it is hidden and protected. So may a file in a
-        // folder of the user that a command has made look like a repository.
-        let may_hide =
-            matches!(sort, None | Some(Sort::Name(_) | Sort::Environment | Sort::Foreign));
-        let visible = (is_ordinary || folder.role == FolderRole::Held) && may_hide;
-        if visible && secret(above, is_root, &name, kind, &mut named)
+        // A name may be both, such as `.npmrc`: then it is hidden and protected. So may any file in a
+        // folder of the user that looks like a repository.
+        let visible = is_ordinary || folder.role == FolderRole::Held;
+        if visible && secret(above, is_root, &name, &mut named)
             || known.contains(opened, Path::new(&name), inode)
         {
             // A folder is still scanned for protected names: a command may have made it, or its name.
             folder.secrets.push(Arc::clone(&child));
-        } else if matches!(kind, PlaceKind::File | PlaceKind::Folder) {
+        } else if kind != PlaceKind::Link {
             inodes.push(inode);
         }
         if kind == PlaceKind::Folder
@@ -111,14 +113,19 @@ pub(super) fn classify_content(
     folder.inodes = inodes.into();
 }
 
-/// True if git would accept a folder with these entries as a repository.
+/// True if git would accept a folder with these entries as a repository. It reads `HEAD` and
+/// `commondir`, so these are no folders (`is_git_directory` in git's `setup.c`).
 fn looks_like_repository(listed: &[Listed]) -> bool {
     let mut seen: HashSet<&[u8]> = HashSet::new();
     for entry in listed {
-        let known: [&[u8]; 4] = [b"head", b"objects", b"refs", b"commondir"];
         let name = entry.name.as_bytes();
-        if name.len() <= 12
-            && let Some(known) = known.into_iter().find(|known| *known == &*protected::fold(name))
+        if name.len() > 12 {
+            continue;
+        }
+        let folded = protected::fold(name);
+        let mut known = REPOSITORY_PARTS.into_iter();
+        if let Some((known, may_be_folder)) = known.find(|(known, _)| *known == &*folded)
+            && (may_be_folder || entry.kind != PlaceKind::Folder)
         {
             seen.insert(known);
         }
@@ -261,6 +268,10 @@ fn role_below(
             return Some((FolderRole::Held, NameScope::Nowhere));
         }
         Some(Sort::Interrupted) | None => {}
+        // It may be a folder of the user that only looks like one of git: scanned for secrets.
+        Some(_) if !matches!(role, FolderRole::Git | FolderRole::Inside(..)) => {
+            return Some((FolderRole::Held, NameScope::Nowhere));
+        }
         Some(_) => return None,
     }
     let folded = protected::fold(name.as_bytes());
@@ -305,12 +316,9 @@ fn role_below(
 
 /// True if `name` is named like a secret in the folder `above`. False if the name of `above` is
 /// itself that of a secret, which covers its content, unless it is a root (`is_root`), which is never
-/// covered; and for pipes, sockets and devices. Of names that are not UTF-8, the parts that are count.
-/// `named` is a scratch buffer.
-fn secret(above: &OsStr, is_root: bool, name: &OsStr, kind: PlaceKind, named: &mut String) -> bool {
-    if kind == PlaceKind::Other {
-        return false;
-    }
+/// covered. Of names that are not UTF-8, the parts that are count. A pipe counts, too: programs that
+/// keep secrets offer them as pipes. `named` is a scratch buffer.
+fn secret(above: &OsStr, is_root: bool, name: &OsStr, named: &mut String) -> bool {
     let (above, name) = (above.to_string_lossy(), name.to_string_lossy());
     named.clear();
     named.push_str(&above);
