@@ -8,6 +8,7 @@ mod dry_run;
 mod foreground;
 pub mod links;
 mod network;
+mod refused_writes;
 mod registries;
 pub(crate) mod report;
 mod secrets;

@@ -142,6 +142,25 @@ fn plan_runs_commands_without_effect_and_tells_the_model() {
 }
 
 #[test]
+fn refused_changes_of_files_come_with_the_way_to_allow_them() {
+    let (machine, server) = machine_for(vec![
+        runs("git init -q made && touch made/x ../outside"),
+        runs("git config user.name x"),
+        runs("git config -l > /dev/null"),
+        says("done"),
+    ]);
+    for (path, text) in [("HEAD", "ref: refs/heads/main\n"), ("objects/x", ""), ("refs/x", "")] {
+        machine.write(&format!(".git/{path}"), text);
+    }
+    machine.write(".git/config", "[core]\n");
+    machine.posse(&["run", "--permission-mode", "auto", "do it"]).assert_code(0);
+    let results = server.tool_results();
+    assert!(results[0].contains("`--add-dir DIR`"), "{}", results[0]);
+    assert!(results[1].contains("with its path in `unprotect`"), "{}", results[1]);
+    assert!(!results[2].contains("--add-dir") && !results[2].contains("unprotect"), "{results:?}");
+}
+
+#[test]
 fn deny_rules_and_the_never_list_stand_above_auto() {
     let server = ModelServer::start(vec![
         runs("make it"),

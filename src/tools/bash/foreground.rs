@@ -15,7 +15,7 @@ use posse_sandbox::{
 use tokio::sync::oneshot;
 
 use crate::bash::connections::{CommandNetwork, proxy_alone};
-use crate::bash::{JOB_TIMEOUT, announce, background, network, refused, report};
+use crate::bash::{JOB_TIMEOUT, announce, background, network, refused, refused_writes, report};
 use crate::jobs::{Job, NewJob, continued};
 use crate::{ToolEnvironment, spill};
 
@@ -44,9 +44,11 @@ pub(super) async fn run(
 ) -> ToolOutput {
     let Foreground { mut spawn, besides, summary, note, continues, approved } = command;
     let timeout = spawn.timeout;
-    let Confinement { network, profile, .. } = &spawn.confinement;
+    let Confinement { network, profile, writable_roots } = &spawn.confinement;
     let is_offline =
         *network != NetworkAccess::Host && profile != "off" && sandbox.tier() != SandboxTier::None;
+    let may_write =
+        profile != "off" && sandbox.tier() == SandboxTier::Full && !writable_roots.is_empty();
     let job: Arc<OnceLock<Arc<Job>>> = Arc::default();
     let (handed_over, continued_as_job) = oneshot::channel();
     if continues {
@@ -93,8 +95,9 @@ pub(super) async fn run(
     };
     match (ended, job.get()) {
         (Some((Ok(outcome), refused)), _) => {
-            let notes = NetworkNotes::of(&outcome, is_offline, is_by_domain, refused);
-            result(env, context, &outcome, notes, note, timeout).await
+            let network = NetworkNotes::of(&outcome, is_offline, is_by_domain, refused);
+            let notes = refused_writes::notes(&outcome, may_write).chain(note).collect();
+            result(env, context, &outcome, network, notes, timeout).await
         }
         (Some((Err(error), _)), _) => refused(&error),
         (None, Some(job)) => {
@@ -144,7 +147,7 @@ async fn result(
     context: &RunContext,
     outcome: &ProcessOutcome,
     NetworkNotes { missed, refused }: NetworkNotes,
-    note: Option<String>,
+    notes: Vec<String>,
     timeout: Duration,
 ) -> ToolOutput {
     // Changes of protected files, for the user and the journal. There may be more of them
@@ -162,7 +165,7 @@ async fn result(
     for message in untold.clone() {
         context.facts.send(Event::Warning { message }).await.ok();
     }
-    let notes = missed.into_iter().chain(refused).chain(untold).chain(note);
+    let notes = missed.into_iter().chain(refused).chain(untold).chain(notes);
     report::output(&env.session_dir, context, outcome, notes.collect(), timeout)
 }
 
