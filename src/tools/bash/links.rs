@@ -4,39 +4,55 @@
 //! changes between this resolution and the run of the command is not noticed: the sandbox is the
 //! boundary.
 
-use std::io::ErrorKind;
+mod resolver;
+
+use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 
 use globset::GlobBuilder;
 use posse_actors::ports::{CommandDeletions, CommandOutput, CommandPath, EarlierName, PathLink};
 
 use crate::workspace::Workspace;
 
+use resolver::{PathResolver, is_missing};
+
 /// Maximum number of folder entries that are read for the patterns of one command.
 const ENTRIES_MAX: usize = 4096;
 /// Maximum number of levels below a path that patterns may select.
 const LEVELS_MAX: usize = 16;
-/// Maximum number of links that follow each other, as on Linux.
-const LINKS_MAX: usize = 40;
-/// Maximum length of a path, as on Linux.
-const PATH_BYTES_MAX: usize = 4096;
 
 /// Finds the paths that lead through a symbolic link: in `paths`, and among the entries that their
 /// patterns may match. The target is `None` if a link leads nowhere or cannot be read. If a pattern
 /// may match too many entries or levels, or a folder is unreadable, the result contains the path
-/// before the pattern, without a target.
+/// before the pattern, with a slash at its end and without a target. A path with `usize::MAX` levels is
+/// in the result as it is, without a target.
 pub fn resolve(paths: &[CommandPath]) -> Vec<PathLink> {
-    let mut links: Vec<PathLink> = Vec::new();
-    let mut entries_left = ENTRIES_MAX;
+    let mut found = FoundLinks { entries_left: ENTRIES_MAX, ..FoundLinks::default() };
     for named in paths {
+        if named.levels == usize::MAX {
+            // It stands for too many paths.
+            found.push(named.path.clone(), None);
+            continue;
+        }
         let path = Path::new(&named.path);
-        add(path, &mut links);
-        if named.levels > 0 && scan(path, named.levels, &mut entries_left, &mut links).is_none() {
-            links.push(PathLink { path: named.path.clone(), target: None });
+        found.add(path);
+        if named.levels > 0 && found.scan(path, named.levels).is_none() {
+            found.push(format!("{}/", named.path), None);
         }
     }
-    links
+    found.links
+}
+
+/// Links that were found so far.
+#[derive(Debug, Default)]
+struct FoundLinks {
+    links: Vec<PathLink>,
+    /// Paths of `links`.
+    paths: HashSet<String>,
+    resolver: PathResolver,
+    /// Number of folder entries that may still be read for patterns.
+    entries_left: usize,
 }
 
 /// Paths of those `outputs` that are files or symbolic links by now, of the root folder, of folders
@@ -125,89 +141,54 @@ fn leads_through_link(from: &str, path: &str) -> bool {
     between.any(|found| found.is_ok_and(|data| data.is_symlink()))
 }
 
-/// Adds `path` with its target to `links` if it leads through a symbolic link. The target is `None`
-/// if the link leads nowhere or cannot be read.
-fn add(path: &Path, links: &mut Vec<PathLink>) {
-    let target = target(path);
-    if target.as_deref() == Some(path) {
-        return;
-    }
-    let text = |path: &Path| path.to_str().map(str::to_owned);
-    // The command names paths in UTF-8, so that no other path matches it.
-    let Some(name) = text(path) else { return };
-    if links.iter().all(|known| known.path != name) {
-        links.push(PathLink { path: name, target: target.as_deref().and_then(text) });
-    }
-}
-
-/// Adds the links below `folder` to `links`, `levels` deep, also below links to folders. A missing
-/// folder counts as empty. `None` if there are too many entries or levels, or if a folder cannot be
-/// read; links found before that stay in `links`.
-fn scan(
-    folder: &Path,
-    levels: usize,
-    entries_left: &mut usize,
-    links: &mut Vec<PathLink>,
-) -> Option<()> {
-    if levels > LEVELS_MAX {
-        return None;
-    }
-    let entries = match folder.read_dir() {
-        Ok(entries) => entries,
-        Err(error) => return is_missing(error.kind()).then_some(()),
-    };
-    for entry in entries {
-        *entries_left = entries_left.checked_sub(1)?;
-        let entry = entry.ok()?;
-        let kind = entry.file_type().ok()?;
-        if kind.is_symlink() {
-            add(&entry.path(), links);
-        }
-        let is_folder = kind.is_dir() || (kind.is_symlink() && entry.path().is_dir());
-        if levels > 1 && is_folder {
-            scan(&entry.path(), levels - 1, entries_left, links)?;
+impl FoundLinks {
+    fn push(&mut self, path: String, target: Option<String>) {
+        if self.paths.insert(path.clone()) {
+            self.links.push(PathLink { path, target });
         }
     }
-    Some(())
-}
 
-/// Resolves all links and `..` in `path`. Names at its end need not exist. `None` if a link leads
-/// nowhere, cannot be read, or leads elsewhere for each process.
-fn target(path: &Path) -> Option<PathBuf> {
-    // No longer path can be opened.
-    let can_be_opened = path.as_os_str().len() <= PATH_BYTES_MAX;
-    if can_be_opened && depends_on_process(path, LINKS_MAX) { None } else { resolved(path) }
-}
-
-/// Resolves `path` as [`target`] does, with links that lead elsewhere for each process.
-fn resolved(path: &Path) -> Option<PathBuf> {
-    match path.canonicalize() {
-        Ok(target) => Some(target),
-        Err(error) if is_missing(error.kind()) && path.symlink_metadata().is_err() => {
-            let Some(Component::Normal(name)) = path.components().next_back() else { return None };
-            Some(resolved(path.parent()?)?.join(name))
+    /// Adds `path` with its target if it leads through a symbolic link. The target is `None` if the link
+    /// leads nowhere or cannot be read.
+    fn add(&mut self, path: &Path) {
+        // Links of `/proc` are followed by the policy, which knows the folder of each program.
+        let is_of_process = path.starts_with("/proc");
+        let target =
+            if is_of_process { path.canonicalize().ok() } else { self.resolver.target(path) };
+        if target.as_deref() == Some(path) {
+            return;
         }
-        Err(_) => None,
+        let text = |path: &Path| path.to_str().map(str::to_owned);
+        // The command names paths in UTF-8, so that no other path matches it.
+        let Some(name) = text(path) else { return };
+        self.push(name, target.as_deref().and_then(text));
     }
-}
 
-/// True if a link in `path` leads to the folders of a process in `/proc`, such as its working folder, or if
-/// more than `links_left` links follow each other.
-fn depends_on_process(path: &Path, links_left: usize) -> bool {
-    path.ancestors().any(|above| {
-        let Some(text) = above.read_link().ok().filter(|_| !above.starts_with("/proc")) else {
-            return false;
+    /// Adds the links below `folder`, `levels` deep, also below links to folders. A missing folder counts
+    /// as empty. `None` if there are too many entries or levels, or if a folder cannot be read; links
+    /// found before that stay.
+    fn scan(&mut self, folder: &Path, levels: usize) -> Option<()> {
+        if levels > LEVELS_MAX {
+            return None;
+        }
+        let entries = match folder.read_dir() {
+            Ok(entries) => entries,
+            Err(error) => return is_missing(error.kind()).then_some(()),
         };
-        let to = above.parent().unwrap_or(above).join(text);
-        to.starts_with("/proc")
-            || to.starts_with("/dev/fd")
-            || links_left == 0
-            || depends_on_process(&to, links_left - 1)
-    })
-}
-
-fn is_missing(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidFilename)
+        for entry in entries {
+            self.entries_left = self.entries_left.checked_sub(1)?;
+            let entry = entry.ok()?;
+            let kind = entry.file_type().ok()?;
+            if kind.is_symlink() {
+                self.add(&entry.path());
+            }
+            let is_folder = kind.is_dir() || (kind.is_symlink() && entry.path().is_dir());
+            if levels > 1 && is_folder {
+                self.scan(&entry.path(), levels - 1)?;
+            }
+        }
+        Some(())
+    }
 }
 
 #[cfg(test)]
@@ -235,6 +216,10 @@ mod tests {
         symlink("loop", at("src/loop")).unwrap();
         symlink("/proc/self/cwd", at("src/own")).unwrap();
         symlink("own", at("src/chain")).unwrap();
+        // From any depth, `..` ends at the root folder.
+        symlink(format!("{}proc/self/cwd", "../".repeat(40)), at("src/relative")).unwrap();
+        symlink("relative/..", at("src/behind")).unwrap();
+        symlink("/proc/self/root", at("src/root")).unwrap();
         let target = |name: &str| -> Option<Option<String>> {
             let links = resolve(&[named(&at(name), 0)]);
             assert!(links.len() < 2, "{links:?}");
@@ -254,6 +239,12 @@ mod tests {
         assert_eq!(target("src/loop/x"), Some(None));
         assert_eq!(target("src/own/x"), Some(None));
         assert_eq!(target("src/chain"), Some(None));
+        assert_eq!(target("src/relative/x"), Some(None));
+        assert_eq!(target("src/behind/x"), Some(None));
+        assert_eq!(target("src/root/etc"), Some(None));
+        assert_eq!(target("src/plain.rs/../x"), Some(None));
+        assert_eq!(target("src/none/../x"), Some(None));
+        assert_eq!(target("src/none/x"), None);
     }
 
     #[test]
@@ -344,8 +335,25 @@ mod tests {
             fs::write(root.join(at.to_string()), "").unwrap();
         }
         let path = root.display().to_string();
-        let unknown = PathLink { path, target: None };
-        assert_eq!(resolve(&[named(&root, 1)]), std::slice::from_ref(&unknown));
-        assert_eq!(resolve(&[named(&root, usize::MAX)]), [unknown]);
+        let unknown = |path: String| PathLink { path, target: None };
+        assert_eq!(resolve(&[named(&root, 1)]), [unknown(format!("{path}/"))]);
+        assert_eq!(resolve(&[named(&root, usize::MAX)]), [unknown(path)]);
+    }
+
+    #[test]
+    fn each_name_is_looked_up_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join("a/b")).unwrap();
+        symlink("a", root.join("l")).unwrap();
+        let mut resolver = PathResolver::default();
+        let depth = root.components().count() - 1;
+        for _ in 0..3 {
+            for name in ["a/b/x", "l/b/x", "l/b/../b/x", "none/x", "none/y"] {
+                resolver.target(&root.join(name));
+            }
+        }
+        // The folders above, `a`, `b`, `x`, the link and its text, and `none`.
+        assert_eq!(resolver.lookups, depth + 6);
     }
 }

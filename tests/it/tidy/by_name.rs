@@ -124,7 +124,12 @@ const REASONS: &[(&str, usize, &str)] = &[
     ("src/tools/atomic_write.rs", 4, OWN),
     (
         "src/tools/bash/links.rs",
-        6,
+        5,
+        "a judgement before the command, which the sandbox confines in any case",
+    ),
+    (
+        "src/tools/bash/links/resolver.rs",
+        1,
         "a judgement before the command, which the sandbox confines in any case",
     ),
     (
