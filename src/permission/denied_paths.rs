@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::agents::AgentRules;
 use crate::rules::{self, COMMAND_NAMES, Rule, RuleDecision};
-use crate::shell::named::{self, NamedPath, PathUse};
+use crate::shell::named::{self, NamedPath, PathCertainty, PathUse};
 use crate::shell::{Judged, Names};
 use crate::{JudgedAction, RulePolicy};
 
@@ -23,8 +23,8 @@ const READERS: Names = Names("Read read_file");
 const CHANGERS: Names = Names("Edit Write edit_file multi_edit write_file");
 
 /// Returns the globs of the paths that `tool` of the rule group `group` must not read, by the deny
-/// rules in `written`. `home`: home folder of the user; `None` means `/home/user`. Fails with the error
-/// of the first invalid rule.
+/// rules in `written`. `home`: home folder of the user, with its links resolved; `None` means
+/// `/home/user`. Fails with the error of the first invalid rule.
 pub fn denied_reads(
     written: &[Value],
     (tool, group): (&str, &str),
@@ -81,7 +81,6 @@ impl Rule {
             || READERS.has(&self.tool)
             || COMMAND_NAMES.contains(&self.tool.as_str());
         let (counts, with_contents) = match path.usage {
-            PathUse::Unknown => return PathMatch::Possible,
             PathUse::Named => (reads, false),
             PathUse::Copied => (reads, true),
             PathUse::Written => (reads || CHANGERS.has(&self.tool), false),
@@ -90,9 +89,13 @@ impl Rule {
         if !counts {
             return PathMatch::No;
         }
-        if is_certain(glob, path, with_contents) {
+        let is_certain = is_certain(glob, path, with_contents);
+        if is_certain && path.certainty == PathCertainty::Certain {
             PathMatch::Certain
-        } else if path.may_match(glob, with_contents) {
+        } else if path.certainty == PathCertainty::AnyPath
+            || is_certain
+            || path.may_match(glob, with_contents)
+        {
             PathMatch::Possible
         } else {
             PathMatch::No

@@ -15,10 +15,12 @@ pub(crate) mod folders;
 pub(crate) mod globs;
 mod grammar;
 pub(crate) mod links;
+mod name_effects;
 pub(crate) mod named;
 pub(crate) mod options;
 pub(crate) mod outline;
 pub(crate) mod outputs;
+mod pathspecs;
 mod places;
 pub(crate) mod reader;
 pub(crate) mod sensitive;
@@ -158,7 +160,8 @@ fn protected(
     });
     let cwd = ground.place.cwd.unwrap_or("/");
     let by_path = || {
-        let paths = outputs::written(outline, cwd, ground.place.home, ground.links).paths;
+        let script = (outline, findings);
+        let paths = outputs::written(script, cwd, ground.place.home, ground.links).paths;
         let mut paths = paths.iter().filter_map(|path| in_root(path));
         paths.find_map(|(relative, is_protected)| is_protected.then_some(relative))
     };

@@ -15,6 +15,7 @@ mod checks;
 mod commands;
 mod corpus;
 mod denied_paths;
+mod indirect_paths;
 mod lifting;
 mod links;
 mod modes;

@@ -216,3 +216,40 @@ fn paths_behind_links_patterns_of_git_and_literals_name_denied_paths() {
     assert!(!machine.work("private/new").exists());
     assert_eq!(machine.read("private/x"), format!("{SECRET}\n"));
 }
+
+#[test]
+fn paths_that_are_named_indirectly_are_denied_or_asked_about() {
+    let prepare = |machine: &Machine| {
+        machine.write("b/c/deep.txt", "deep\n");
+        // From any depth, `..` ends at the root folder.
+        let own = format!("{}proc/self/cwd", "../".repeat(40));
+        for (target, link) in [("private", "ln1"), (own.as_str(), "own")] {
+            symlink(target, machine.work(link)).unwrap();
+        }
+    };
+    let indirect = commands(&[
+        "cat own/private/x",
+        "for i in ln*/x; do cat $i; done",
+        "bash -c 'cat ln*/x'",
+        "R=.; cat $R/ln1/x",
+        "ln -s $(pwd)/b/c l; cat l/../../private/x",
+        "T=l; ln -s b/c $T; cat l/../../private/x",
+        "find b -name c -exec ln -s {} l \\;; cat l/../../private/x",
+        "python3 -c \"print(open('$PWD/private/x').read())\"",
+    ]);
+    let free = commands(&[
+        "bash -c 'mkdir -p build && cd build && cat ../public/x'",
+        "git init -q r && cd r && cat ../public/x",
+        "for i in pub*/x; do cat $i; done",
+    ]);
+    let steps = [indirect.clone(), free].concat();
+    let rule = json!({"tool": "*", "match": {"pathGlob": "private/**"}, "decision": "deny"});
+    let (_machine, results) = run_in("auto", &rule, &steps, prepare);
+    for (result, step) in results.iter().zip(&indirect) {
+        assert!(result.starts_with("Denied"), "{step:?}: {result}");
+    }
+    assert!(!results.concat().contains(SECRET), "{results:#?}");
+    for (result, step) in results.iter().zip(&steps).skip(indirect.len()) {
+        assert!(result.contains("contents of the public file"), "{step:?}: {result}");
+    }
+}

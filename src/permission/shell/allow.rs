@@ -10,6 +10,7 @@ use crate::shell::folders::Folders;
 use crate::shell::links;
 use crate::shell::options::{Reading, creates, spec_for};
 use crate::shell::outline::{Flaw, Outline, Redirect, Scope, ShellEvent, SimpleCommand};
+use crate::shell::pathspecs;
 use crate::shell::sensitive::{is_sensitive, may_be_sensitive, selects_sensitive};
 use crate::shell::word::{
     Form, Word, active, braces, expand_home, has_active, is_glob, is_reserved, resolve, shown,
@@ -386,10 +387,11 @@ fn redirected(redirect: &Redirect, ground: Ground<'_>) -> Result<(), String> {
 /// Checks an operand of git: a version, a file, a pattern of files, or a version and a file
 /// separated by a colon. Fails with the reason if it may be a secret or outside of the workspace.
 pub(crate) fn version(text: &str, ground: Ground<'_>) -> Result<(), String> {
-    let Some(pattern) = pathspec(text) else {
+    let Some(spec) = pathspecs::read(text) else {
         // It only excludes files.
         return Ok(());
     };
+    let pattern = spec.pattern.unwrap_or(text);
     // git expands patterns itself, and a backslash in them quotes. A pattern for all files of a
     // folder is the same as the folder.
     let pattern = pattern.replace('\\', "");
@@ -407,18 +409,6 @@ pub(crate) fn version(text: &str, ground: Ground<'_>) -> Result<(), String> {
         return Err(format!("{text} is outside of the workspace"));
     }
     links::check(text, false, ground)
-}
-
-/// Returns a pattern of git without its magic: `:(top,icase)name`, `:/name`. `None` if it excludes
-/// files.
-fn pathspec(text: &str) -> Option<&str> {
-    if let Some((magic, pattern)) = text.strip_prefix(":(").and_then(|rest| rest.split_once(')')) {
-        return (!magic.split(',').any(|word| word == "exclude")).then_some(pattern);
-    }
-    let Some(rest) = text.strip_prefix(':') else { return Some(text) };
-    let pattern = rest.trim_start_matches(['/', '!', '^']);
-    let magic = &rest[..rest.len() - pattern.len()];
-    (!magic.contains(['!', '^'])).then(|| pattern.strip_prefix(':').unwrap_or(pattern))
 }
 
 /// Checks that `word` names files and folders to which a program may have `access`; fails with the

@@ -84,6 +84,12 @@ impl<'w> Arguments<'w> {
         )
     }
 
+    /// All values of the option `letter` or `long`, in order.
+    pub(crate) fn values(&self, letter: Option<char>, long: &str) -> impl Iterator<Item = &'w str> {
+        let named = self.options.iter().filter(move |(name, _)| is_named(*name, letter, long));
+        named.filter_map(|(_, value)| *value)
+    }
+
     /// True if a long option begins with `--no-`, which takes an earlier option back.
     pub(crate) fn has_negation(&self) -> bool {
         self.options.iter().any(|(name, _)| match name {

@@ -41,7 +41,7 @@ pub(crate) fn deletions(command: &str, cwd: &str, home: &str) -> Option<Vec<Stri
         )
     };
     // A file that an earlier part gave another name is not at its path yet.
-    let is_renamed = moves_files(&findings) || gives_names(&outline, cwd, home);
+    let is_renamed = moves_files(&findings) || gives_names((&outline, &findings), cwd, home);
     if !is_known || is_renamed || !outline.events.iter().all(is_in_order) {
         return None;
     }

@@ -1,6 +1,7 @@
 //! Files that a program writes, and files to which it gives other names, as far as its words tell.
 //! Source: the manuals of coreutils 9.1, sed 4.8, git 2.39, tar 1.34, curl 7.88, wget 1.21 and pandoc 2.17.
 
+mod inner;
 mod sed;
 
 use crate::shell::Names;
@@ -8,7 +9,9 @@ use crate::shell::arguments::{Arguments, ValuedOptions};
 use crate::shell::walk::base;
 use crate::shell::wrappers::{folder_of, wrapper_named};
 
+pub(crate) use inner::inner_commands;
 pub(crate) use sed::files as sed_files;
+pub(crate) use sed::runs_programs as sed_runs_programs;
 
 /// Letters of the options of `tar` that have a value.
 const TAR_VALUED: &str = "fbCFgHIKLNTVX";
@@ -88,6 +91,14 @@ const RSYNC_LONG: &[&str] = &[
     "--usermap",
 ];
 
+/// Long options of `sed` that have a value.
+const SED_LONG: &[&str] = &["--expression", "--file", "--line-length"];
+
+/// Scripts of `sed` with the arguments `words`.
+pub(crate) fn sed_scripts<'w>(words: &[&'w str]) -> Vec<&'w str> {
+    sed::scripts(&read("sed", words))
+}
+
 /// Options of `cp` that keep symbolic links.
 const KEEPS_LINKS: [(char, &str); 5] = [
     ('a', "--archive"),
@@ -106,8 +117,6 @@ pub(crate) struct WrittenFiles<'w> {
     pub(crate) files: Vec<&'w str>,
     /// True if it replaces the content of `files`.
     pub(crate) replaces: bool,
-    /// True if `files` are folders that it creates.
-    pub(crate) makes_folders: bool,
 }
 
 /// Copies, moves or links of files to one destination.
@@ -238,9 +247,8 @@ pub(crate) fn of_program<'w>(name: &str, words: &[&'w str]) -> WrittenFiles<'w> 
     if WRITES_ALL.has(name) {
         let appends = arguments.has(Some('a'), "--append");
         let replaces = name == "truncate" || (name == "tee" && !appends);
-        let makes_folders = name == "mkdir";
         let files = arguments.operands;
-        return WrittenFiles { files, replaces, makes_folders, transfer: None };
+        return WrittenFiles { files, replaces, transfer: None };
     }
     if let Some((_, short, long)) = OUTPUT_OPTIONS.iter().find(|(program, ..)| *program == name)
         && let Some(file) = arguments.value(*short, long)
@@ -248,7 +256,7 @@ pub(crate) fn of_program<'w>(name: &str, words: &[&'w str]) -> WrittenFiles<'w> 
         return WrittenFiles { files: vec![file], replaces: true, ..WrittenFiles::default() };
     }
     if matches!(name, "sed" | "gsed") {
-        return written_by_sed(words, &arguments);
+        return written_by_sed(&arguments);
     }
     let replaces = matches!(name, "tar" | "uniq");
     let files = match name {
@@ -261,8 +269,8 @@ pub(crate) fn of_program<'w>(name: &str, words: &[&'w str]) -> WrittenFiles<'w> 
 }
 
 /// Files that `sed` writes: those in its scripts, which it replaces, or else those that it changes.
-fn written_by_sed<'w>(words: &[&'w str], arguments: &Arguments<'w>) -> WrittenFiles<'w> {
-    let scripts = sed::scripts(words, &arguments.operands);
+fn written_by_sed<'w>(arguments: &Arguments<'w>) -> WrittenFiles<'w> {
+    let scripts = sed::scripts(arguments);
     let named = scripts.iter().flat_map(|script| sed_files(script));
     let named = named.filter(|(is_written, _)| *is_written).map(|(_, file)| file);
     let mut files: Vec<&str> = named.filter(|file| !file.starts_with("/dev/std")).collect();
@@ -408,6 +416,7 @@ fn read<'w>(name: &str, words: &[&'w str]) -> Arguments<'w> {
     let long = match name {
         "tar" => TAR_LONG,
         "rsync" => RSYNC_LONG,
+        "sed" | "gsed" => SED_LONG,
         _ => VALUED,
     };
     Arguments::read(words.iter().copied(), ValuedOptions { letters, attached, long })

@@ -332,50 +332,43 @@ fn git(words: &[String]) -> Option<String> {
 /// Command of git, if there is one, and the words after it. `None` if an option before it is not
 /// known, so that another word may be the command, or is a setting that changes what commands do.
 fn git_command(words: &[String]) -> Option<(Option<&str>, &[String])> {
-    let mut rest = words;
-    while let Some((word, after)) = rest.split_first() {
-        if !word.starts_with('-') {
-            return Some((Some(word), after));
-        }
-        let (name, value) = word.split_once('=').map_or((&**word, None), |(n, v)| (n, Some(v)));
-        rest = after;
-        if GIT_VALUED.has(name) {
-            let value = value.or_else(|| {
-                let (next, after) = rest.split_first()?;
-                rest = after;
-                Some(next)
-            });
-            let value = value.unwrap_or_default().to_ascii_lowercase();
-            // Settings of `gc` and reflogs let ordinary commands discard objects.
-            let replaces = ["alias.", "include", "gc.", "core.logallrefupdates", "maintenance."];
-            if replaces.iter().any(|name| value.starts_with(name)) {
-                return None;
-            }
-        } else if !GIT_FLAGS.has(name) {
-            return None;
-        }
+    let (at, values) = git_options(words)?;
+    // Settings of `gc` and reflogs let ordinary commands discard objects.
+    let replaces = ["alias.", "include", "gc.", "core.logallrefupdates", "maintenance."];
+    let changes_commands = |value: &&str| {
+        let value = value.to_ascii_lowercase();
+        replaces.iter().any(|name| value.starts_with(name))
+    };
+    if values.iter().any(changes_commands) {
+        return None;
     }
-    Some((None, rest))
+    Some((words.get(at).map(String::as_str), words.get(at + 1..).unwrap_or_default()))
 }
 
 /// Command of git in `words`, and the index of the word after it. `None` if there is none, or if an
 /// option before it is not known.
 pub(crate) fn git_words<'w>(words: &[&'w str]) -> Option<(&'w str, usize)> {
-    let mut at = 0;
-    while let Some(word) = words.get(at) {
-        at += 1;
+    let (at, _) = git_options(words)?;
+    Some((words.get(at)?, at + 1))
+}
+
+/// Index of the command of git in `words`, or their number if there is none, and the values of the
+/// options before it. `None` if such an option is not known.
+fn git_options<W: AsRef<str>>(words: &[W]) -> Option<(usize, Vec<&str>)> {
+    let mut values = Vec::new();
+    let mut rest = words.iter().map(AsRef::as_ref).enumerate();
+    while let Some((at, word)) = rest.next() {
         if !word.starts_with('-') {
-            return Some((word, at));
+            return Some((at, values));
         }
-        let (name, has_value) =
-            word.split_once('=').map_or((*word, false), |(name, _)| (name, true));
+        let (name, value) = word.split_once('=').map_or((word, None), |(n, v)| (n, Some(v)));
         if GIT_VALUED.has(name) {
-            at += usize::from(!has_value);
+            values.extend(value.or_else(|| rest.next().map(|(_, value)| value)));
         } else if !GIT_FLAGS.has(name) {
             return None;
         }
     }
-    None
+    Some((words.len(), values))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use posse_actors::ports::{CommandPath, PathLink};
 use crate::shell::allow::{Ground, is_closed, is_inside};
 use crate::shell::folders::Folders;
 use crate::shell::outline::{Outline, ShellEvent};
-use crate::shell::places::{self, Places};
+use crate::shell::places::{self, ALL_PATHS, Places};
 use crate::shell::sensitive::is_sensitive;
 use crate::shell::walk::walk;
 use crate::shell::word::{braces, expand_home, is_glob, is_reserved, matches, resolve, shown};
@@ -21,7 +21,7 @@ pub(crate) const ATTACHED_MAX: usize = 4;
 /// Maximum number of paths of one command that its words name.
 const PATHS_MAX: usize = 1024;
 /// Maximum number of paths of one command that are resolved: those, folders before a `..`, and paths in
-/// the folders of nested scripts and options such as `-C`. Further ones stay unknown.
+/// the folders of nested scripts and options such as `-C`. With more, all paths are unknown.
 const ALL_PATHS_MAX: usize = 4096;
 
 /// Returns all paths that the words of `command` may name, if it runs in `cwd` and the user's home
@@ -48,19 +48,31 @@ pub(crate) fn paths(command: &str, cwd: &str, home: &str) -> Vec<CommandPath> {
                     }
                 }
                 if paths.len() > PATHS_MAX {
-                    return vec![CommandPath { path: "/".to_owned(), levels: usize::MAX }];
+                    return vec![all_paths()];
                 }
             }
         }
         folders.step(event, &outline, |_, _| false);
     }
-    let mut asked = asked(&outline, command, cwd, home);
-    for path in paths.iter().filter(|path| path.levels == 0) {
-        asked.remove(&path.path);
+    let mut known: BTreeSet<(String, usize)> =
+        paths.iter().map(|path| (path.path.clone(), path.levels)).collect();
+    for path in asked(&outline, command, cwd, home) {
+        let path = without_patterns(&path);
+        if !known.insert((path.path.clone(), path.levels)) {
+            continue;
+        }
+        if paths.len() >= ALL_PATHS_MAX {
+            paths.push(all_paths());
+            break;
+        }
+        paths.push(path);
     }
-    let rest = ALL_PATHS_MAX.saturating_sub(paths.len());
-    paths.extend(asked.into_iter().take(rest).map(|path| CommandPath { path, levels: 0 }));
     paths
+}
+
+/// Path that stands for all paths: there are too many to resolve them.
+fn all_paths() -> CommandPath {
+    CommandPath { path: ALL_PATHS.to_owned(), levels: usize::MAX }
 }
 
 /// Links that the preparation of `command` finds if none of them leads through a link and all folders
@@ -74,8 +86,8 @@ pub(crate) fn without_links(command: &str, cwd: &str, home: &str) -> Vec<PathLin
 /// Paths that must be resolved to tell what `outline`, the commands of `text`, names and writes.
 fn asked(outline: &Outline, text: &str, cwd: &str, home: &str) -> BTreeSet<String> {
     let asked = RefCell::default();
-    let places = outputs::named(outline, cwd, home, Places::asking(&asked));
     let findings = walk(outline, text, cwd, home);
+    let places = outputs::named((outline, &findings), cwd, home, Places::asking(&asked));
     named::ask(outline, &findings, (cwd, home), places);
     asked.into_inner()
 }

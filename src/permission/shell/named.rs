@@ -1,7 +1,6 @@
 //! Paths that the words of a command name, and what the command does with them as far as its words
 //! tell. For deny rules: a word counts as a path even if the program may take it for something else.
 
-mod pathspecs;
 mod patterns;
 mod texts;
 mod values;
@@ -13,19 +12,22 @@ use posse_actors::text::clipped;
 
 use crate::shell::allow::Ground;
 use crate::shell::danger::CommandLocation;
-use crate::shell::destinations::{TransferKind, folders_of_command, of_command, sed_files};
+use crate::shell::destinations::{
+    TransferKind, folders_of_command, inner_commands, of_command, sed_files, sed_scripts,
+};
 use crate::shell::effects::destroys;
 use crate::shell::folders::Folders;
 use crate::shell::links::rest_behind;
 use crate::shell::options::spec_for;
 use crate::shell::outline::{Outline, ShellEvent, SimpleCommand};
-use crate::shell::places::{Place, Places, below, joined, may_create_names, may_remove_names};
+use crate::shell::pathspecs::PathspecSettings;
+use crate::shell::places::{Place, Places, below, joined};
 use crate::shell::walk::{Findings, Run, base};
-use crate::shell::word::{active, braces, expand_home, is_glob, resolve, shown};
+use crate::shell::word::{UNKNOWN, active, braces, expand_home, is_glob, resolve, shown};
 use crate::shell::wrappers::{is_interpreter, wrapper_named};
-use crate::shell::{Judged, Names, outputs};
+use crate::shell::{Judged, Names, outputs, pathspecs};
 
-use values::{all_values, ancestors, known_parts, whole_values};
+use values::{all_values, ancestors, home_paths, known_parts, path_ends, whole_values};
 
 /// Programs whose operands name operations, texts or packages. An operand without a slash and a dot
 /// is no path for them.
@@ -52,6 +54,8 @@ const PATH_OPTIONS: Names = Names("-C -f --cwd --dir --directory --file --prefix
 /// Options of programs whose value is the folder in which they open the other paths.
 const FOLDER_OPTIONS: Names =
     Names("-C --chdir --cwd --dir --directory --manifest-dir --prefix --project-dir --workdir");
+/// Programs whose option `-C` is a number of lines.
+const SEARCHES: Names = Names("ack ag diff egrep fgrep grep rg zgrep");
 /// Programs that change, delete or move files that their operands name, beside those that
 /// [`destroys`] knows.
 const CHANGES: Names = Names(
@@ -73,8 +77,17 @@ pub(crate) enum PathUse {
     Written,
     /// It is moved, deleted or changed, with everything in it.
     Removed,
-    /// It stands for paths that are not known.
-    Unknown,
+}
+
+/// Certainty that a command uses a path as a [`NamedPath`] says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum PathCertainty {
+    /// Its words say so.
+    Certain,
+    /// It uses a path that only the run shows, which may be this one.
+    Possible,
+    /// It uses a path that may be any one.
+    AnyPath,
 }
 
 /// Path that a command names.
@@ -85,6 +98,7 @@ pub(crate) struct NamedPath {
     /// The word that names it, for a person.
     pub(crate) word: String,
     pub(crate) usage: PathUse,
+    pub(crate) certainty: PathCertainty,
     /// Roots of the workspace.
     pub(crate) roots: Rc<[String]>,
 }
@@ -92,7 +106,8 @@ pub(crate) struct NamedPath {
 /// Paths that the command `judged` names, if it runs in the working directory of `ground`.
 pub(crate) fn paths(judged: &Judged, ground: Ground<'_>) -> Vec<NamedPath> {
     let (cwd, home) = (ground.place.cwd.unwrap_or("/"), ground.place.home);
-    let places = outputs::named(&judged.outline, cwd, home, Places::resolved(ground.links));
+    let script = (&judged.outline, &judged.findings);
+    let places = outputs::named(script, cwd, home, Places::resolved(ground.links));
     let mut found = Finder::new(ground, cwd, places);
     found.script(&judged.outline, &judged.findings);
     found.paths
@@ -120,37 +135,79 @@ struct Finder<'a> {
     places: Places<'a>,
     /// True if a program of the command may execute what another one prints.
     runs_output: bool,
+    /// Settings of git for the whole command.
+    pathspecs: PathspecSettings,
+    /// True while the names that patterns match are not looked at for the words themselves.
+    expands: bool,
+    /// Use of the paths that variables and loops may give to commands: the strictest one of a path
+    /// that only the run shows.
+    unknown_use: PathUse,
+    /// Values of variables as paths. Only the run shows what they are used for.
+    assigned: BTreeSet<String>,
     paths: Vec<NamedPath>,
-    /// The same paths, each with its use.
-    known: BTreeSet<(String, PathUse)>,
+    /// The same paths, each with its use and certainty.
+    known: BTreeSet<(String, PathUse, PathCertainty)>,
 }
 
 impl<'a> Finder<'a> {
     fn new(ground: Ground<'a>, cwd: &'a str, places: Places<'a>) -> Finder<'a> {
-        let (paths, known) = (Vec::new(), BTreeSet::new());
-        Finder { ground, cwd, places, runs_output: false, paths, known }
+        Finder {
+            ground,
+            cwd,
+            places,
+            runs_output: false,
+            pathspecs: PathspecSettings::default(),
+            expands: false,
+            unknown_use: PathUse::Named,
+            assigned: BTreeSet::new(),
+            paths: Vec::new(),
+            known: BTreeSet::new(),
+        }
     }
 
     /// Adds all paths that the words of `outline` name, with the `findings` in it.
     fn script(&mut self, outline: &Outline, findings: &Findings) {
         let cwd = self.cwd;
-        let programs = findings
-            .runs
-            .iter()
-            .map(|run| run.programs.last().and_then(|at| run.words.get(*at)).map(String::as_str));
         // `xargs` is not the innermost program, and counts as well.
         let mut all = findings.runs.iter().flat_map(|run| {
             run.programs.iter().filter_map(|at| run.words.get(*at)).map(|name| base(name))
         });
         self.runs_output = all.any(|name| is_interpreter(name) || name == "xargs");
-        self.places.may_appear = may_create_names(programs.clone());
-        self.places.may_vanish = may_remove_names(programs);
-        self.push(cwd.to_owned(), cwd, PathUse::Named);
-        let mut words = findings.runs.iter().flat_map(|run| &run.words);
-        if words.any(|word| word.contains("nocaseglob")) {
+        let words = findings.runs.iter().flat_map(|run| &run.words);
+        // An assignment may be exported later.
+        let settings = words.clone().chain(&findings.files).map(String::as_str);
+        let settings = settings.filter(|word| !word.starts_with('-'));
+        self.pathspecs = PathspecSettings::default().with(settings);
+        self.push(cwd.to_owned(), cwd, PathUse::Named, PathCertainty::Certain);
+        if words.clone().any(|word| word.contains("nocaseglob")) {
             // Patterns of the shell then match names in upper and lower case.
-            self.push(cwd.to_owned(), "nocaseglob", PathUse::Unknown);
+            self.any_path("nocaseglob", PathUse::Removed);
         }
+        self.outline(outline, cwd);
+        self.expands = true;
+        for script in &findings.scripts {
+            let folders = BTreeSet::from([cwd, script.cwd.as_deref().unwrap_or(cwd)]);
+            for folder in folders {
+                self.outline(&script.outline, folder);
+            }
+        }
+        self.expands = false;
+        let links = self.ground.links;
+        let written = outputs::written((outline, findings), cwd, self.ground.place.home, links);
+        for path in &written.paths {
+            let path = path.trim_end_matches("/.");
+            self.add(path, cwd, &shown(path), PathUse::Written);
+        }
+        if written.is_open {
+            self.any_path(cwd, PathUse::Written);
+        }
+        self.nested(outline, findings);
+        self.guess();
+    }
+
+    /// Adds the words of the commands of `outline`, which begins in the folder `cwd`, and its other
+    /// words.
+    fn outline(&mut self, outline: &Outline, cwd: &str) {
         let mut folders = Folders::new(Some(cwd.to_owned()));
         for event in &outline.events {
             if let ShellEvent::Run(index) | ShellEvent::After(index) = event
@@ -164,6 +221,7 @@ impl<'a> Finder<'a> {
             }
             folders.step(event, outline, |_, _| false);
         }
+        let expands = std::mem::replace(&mut self.expands, true);
         for literal in &outline.literals {
             for text in braces(&literal.word.text) {
                 for folder in folders.earlier().chain([cwd]) {
@@ -171,27 +229,41 @@ impl<'a> Finder<'a> {
                 }
             }
         }
-        let links = self.ground.links;
-        let written = outputs::written(outline, cwd, self.ground.place.home, links);
-        for path in &written.paths {
-            let path = path.trim_end_matches("/.");
-            self.add(path, cwd, &shown(path), PathUse::Written);
+        self.expands = expands;
+    }
+
+    /// Adds a possible use of each path that the command names: it uses a path like that, which only
+    /// the run shows.
+    fn guess(&mut self) {
+        let usage = self.unknown_use;
+        let is_used = usage > PathUse::Named;
+        let named = self.paths.iter().filter(|path| path.usage < usage && path.path != self.cwd);
+        let named: Vec<(String, String)> =
+            named.map(|path| (path.path.clone(), path.word.clone())).collect();
+        for (path, word) in named {
+            self.push(path, &word, usage, PathCertainty::Possible);
         }
-        if written.is_open {
-            self.push(cwd.to_owned(), cwd, PathUse::Unknown);
+        for path in std::mem::take(&mut self.assigned).into_iter().filter(|_| is_used) {
+            let word = shown(&path);
+            self.push(path, &word, usage, PathCertainty::Possible);
         }
-        self.nested(outline, findings);
     }
 
     /// Adds `path` as it is.
-    fn push(&mut self, path: String, word: &str, usage: PathUse) {
-        if self.paths.len() > PATHS_MAX || !self.known.insert((path.clone(), usage)) {
+    fn push(&mut self, path: String, word: &str, usage: PathUse, certainty: PathCertainty) {
+        if self.paths.len() > PATHS_MAX || !self.known.insert((path.clone(), usage, certainty)) {
             return;
         }
         let is_full = self.paths.len() == PATHS_MAX;
-        let usage = if is_full { PathUse::Unknown } else { usage };
+        let (usage, certainty) =
+            if is_full { (PathUse::Removed, PathCertainty::AnyPath) } else { (usage, certainty) };
         let word = clipped(word, WORD_CHARS_MAX, "…");
-        self.paths.push(NamedPath { path, word, usage, roots: Rc::default() });
+        self.paths.push(NamedPath { path, word, usage, certainty, roots: Rc::default() });
+    }
+
+    /// Adds a use of a path that may be any one, which `word` names.
+    fn any_path(&mut self, word: &str, usage: PathUse) {
+        self.push(self.cwd.to_owned(), word, usage, PathCertainty::AnyPath);
     }
 
     /// Adds the absolute path `path`, in which `..` is kept, as its text says and as the kernel resolves
@@ -201,13 +273,17 @@ impl<'a> Finder<'a> {
             return;
         }
         let Some(place) = self.places.place(path, own) else { return };
-        self.places.opens(path);
+        if self.expands {
+            self.places.expands(path);
+        } else {
+            self.places.opens(path);
+        }
         let by_text = resolve(path, None);
         let at = match place {
             Place::Descriptor(_) => return,
             Place::Path(at) => Some(at),
             Place::Unknown => {
-                self.push(path.to_owned(), word, PathUse::Unknown);
+                self.any_path(word, usage);
                 None
             }
         };
@@ -228,7 +304,7 @@ impl<'a> Finder<'a> {
             self.add_earlier(&mut all, word, usage);
         }
         for path in all {
-            self.push(path, word, usage);
+            self.push(path, word, usage, PathCertainty::Certain);
         }
     }
 
@@ -240,7 +316,9 @@ impl<'a> Finder<'a> {
             for name in self.places.renamed.clone() {
                 let Some(rest) = below(&path, &name.to) else { continue };
                 let Some(from) = name.from else {
-                    self.push(path.clone(), word, PathUse::Unknown);
+                    if name.is_link {
+                        self.any_path(word, usage);
+                    }
                     continue;
                 };
                 let earlier = format!("{from}{rest}");
@@ -277,17 +355,33 @@ impl<'a> Finder<'a> {
         for redirect in &command.redirects {
             for target in braces(&redirect.target.text) {
                 self.word(&target, folder, PathUse::Named, true);
+                if redirect.writes() {
+                    self.uses_unknown(&target, folder, PathUse::Written);
+                }
             }
         }
         let assigned = command.assignments.iter().flat_map(|word| braces(&word.text));
         for text in assigned.collect::<Vec<_>>() {
             self.word(&text, folder, PathUse::Named, false);
+            let value = text.split_once('=').map(|(_, value)| value);
+            self.assigned.extend(value.and_then(|value| joined(value, Some(folder))));
         }
         let words: Vec<_> = command.words.iter().flat_map(|word| braces(&word.text)).collect();
         let words: Vec<&str> = words.iter().map(|word| &**word).collect();
-        let ignores_case =
-            command.assignments.iter().any(|word| word.text.starts_with("GIT_ICASE_PATHSPECS="));
-        self.words(&words, folder, ignores_case);
+        self.words(&words, folder);
+        for inner in inner_commands(&words) {
+            let words: Vec<&str> = inner.words.iter().map(String::as_str).collect();
+            self.words(&words, folder);
+        }
+    }
+
+    /// Notes that the command writes or removes the path `text`, if only the run shows it, and adds its
+    /// known parts.
+    fn uses_unknown(&mut self, text: &str, folder: &str, usage: PathUse) {
+        if text.contains(UNKNOWN) {
+            self.unknown_use = self.unknown_use.max(usage);
+            self.values([text], text, folder, (usage, true));
+        }
     }
 
     /// Adds the paths in the here-documents of `command`, if its program may execute them.
@@ -299,9 +393,8 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Adds the words of a command that begins in `folder`. `ignores_case`: true if git is told to
-    /// ignore the case of names.
-    fn words(&mut self, words: &[&str], folder: &str, ignores_case: bool) {
+    /// Adds the words of a command that begins in `folder`.
+    fn words(&mut self, words: &[&str], folder: &str) {
         let mut inner = folder.to_owned();
         for to in folders_of_command(words) {
             self.word(to, &inner, PathUse::Named, true);
@@ -320,7 +413,9 @@ impl<'a> Finder<'a> {
         let is_changed = is_changed || CHANGES.has(name);
         let usage = if is_changed { PathUse::Removed } else { PathUse::Named };
         let texts = texts::positions(name, arguments);
-        let folders = self.folders(arguments, folder, &inner);
+        let settings = self.pathspecs.with(words.iter().copied());
+        let arguments_with_folders = if SEARCHES.has(name) { &[] } else { arguments };
+        let folders = self.folders(arguments_with_folders, folder, &inner);
         for (index, word) in words.iter().enumerate() {
             let is_name = index >= at && index < at + named && !word.contains('/');
             let is_text = index.checked_sub(at + 1).is_some_and(|index| texts.contains(&index));
@@ -331,8 +426,7 @@ impl<'a> Finder<'a> {
             let is_value = before.is_some_and(|before| PATH_OPTIONS.has(before));
             let takes_names = takes_names || is_value;
             if name == "git" {
-                let ignores_case = ignores_case || words.contains(&"--icase-pathspecs");
-                self.git_word(word, [folder, &inner], (usage, takes_names), ignores_case);
+                self.git_word(word, [folder, &inner], (usage, takes_names), settings);
                 continue;
             }
             for folder in folders.iter().map(String::as_str) {
@@ -347,8 +441,33 @@ impl<'a> Finder<'a> {
                     self.values(files, word, folder, (usage, true));
                 }
             }
+            if is_changed {
+                self.uses_unknown(word, &inner, PathUse::Removed);
+            }
         }
+        if matches!(name, "sed" | "gsed") {
+            for script in sed_scripts(arguments) {
+                let files = sed_files(script).into_iter().map(|(_, file)| file);
+                self.values(files, script, &inner, (usage, true));
+            }
+        }
+        self.written(words, &inner);
         self.transfer(words, &inner);
+    }
+
+    /// Adds what a command in the folder `inner` writes to paths that only the run shows.
+    fn written(&mut self, words: &[&str], inner: &str) {
+        let written = of_command(words);
+        for file in &written.files {
+            self.uses_unknown(file, inner, PathUse::Written);
+        }
+        let Some(transfer) = written.transfer else { return };
+        self.uses_unknown(transfer.to, inner, PathUse::Written);
+        for source in transfer.sources {
+            if transfer.kind == TransferKind::Move {
+                self.uses_unknown(source, inner, PathUse::Removed);
+            }
+        }
     }
 
     /// Folders to which the paths of a command with `arguments` may be relative, beside `folder` and
@@ -374,9 +493,13 @@ impl<'a> Finder<'a> {
         word: &str,
         folders: [&str; 2],
         (usage, takes_names): (PathUse, bool),
-        ignores_case: bool,
+        settings: PathspecSettings,
     ) {
+        if settings.changes_meaning && pathspecs::is_special(word) {
+            self.any_path(word, usage.max(PathUse::Copied));
+        }
         let Some(spec) = pathspecs::read(word) else { return };
+        let expands = std::mem::replace(&mut self.expands, false);
         // A path from the root of the work tree does not lead above it.
         let may_be_from_root = !word.starts_with("..");
         let from_root = self.ground.roots.iter().map(String::as_str).filter(|_| may_be_from_root);
@@ -400,12 +523,13 @@ impl<'a> Finder<'a> {
                     let usage = usage.max(PathUse::Copied);
                     self.values([&*pattern], word, folder, (usage, takes_names));
                 }
-                if ignores_case || spec.ignores_case {
+                if settings.ignores_case || spec.ignores_case {
                     let pattern = pathspecs::in_any_case(form);
                     self.values(all_values(&pattern), word, folder, (usage, takes_names));
                 }
             }
         }
+        self.expands = expands;
     }
 
     /// Adds what a command in the folder `inner` copies, moves or links.
@@ -433,6 +557,9 @@ impl<'a> Finder<'a> {
     /// in code. `takes_names`: true if a word without a slash and a dot may be a path.
     fn word(&mut self, text: &str, folder: &str, usage: PathUse, takes_names: bool) {
         self.values(all_values(text), text, folder, (usage, takes_names));
+        for path in home_paths(text).into_iter().chain(path_ends(text)) {
+            self.values([&*path], text, folder, (usage, true));
+        }
     }
 
     /// Adds those of `values`, parts of the word `text`, that may be paths in `folder`.
@@ -458,9 +585,11 @@ impl<'a> Finder<'a> {
             if let Some(pattern) = values::mixed_pattern(&value)
                 && let Some(path) = joined(&pattern, Some(folder))
             {
+                self.places.expands(&path);
                 self.add(&path, folder, &word, usage);
             }
-            for (known, folder) in known_parts(&value, folder, self.ground.roots) {
+            let (home, roots) = (self.ground.place.home, self.ground.roots);
+            for (known, folder) in known_parts(&value, folder, home, roots) {
                 if let Some(path) = joined(known, Some(folder)) {
                     self.add(&path, folder, &word, usage);
                 }
@@ -516,7 +645,7 @@ impl<'a> Finder<'a> {
             };
             let words: Vec<String> = run.words.iter().map(marked).collect();
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            self.words(&words, cwd, false);
+            self.words(&words, cwd);
         }
         for file in &findings.files {
             self.word(file, cwd, PathUse::Named, true);

@@ -8,17 +8,17 @@ use posse_actors::ports::{CommandOutput, EarlierName, PathLink};
 
 use crate::shell::Names;
 use crate::shell::destinations::{
-    Transfer, TransferKind, WrittenFiles, folders_of_command, of_command, of_program,
+    Transfer, TransferKind, WrittenFiles, folders_of_command, inner_commands, of_command,
+    of_program,
 };
 use crate::shell::folders::Folders;
+use crate::shell::name_effects::{NameEffects, made_folders, of_words};
 use crate::shell::outline::{Outline, Scope, ShellEvent, SimpleCommand};
-use crate::shell::places::{
-    NewPlace, Place, Places, below, joined, may_create_names, may_remove_names, program_of,
-};
+use crate::shell::places::{NewPlace, Place, Places, below, is_below_pattern, joined};
 use crate::shell::reader;
-use crate::shell::walk::base;
+use crate::shell::walk::{Findings, base, walk};
 use crate::shell::word::{
-    braces, expand_tildes, inactive_character, is_glob, names_earlier_folder,
+    UNKNOWN, active, braces, expand_tildes, inactive_character, is_glob, names_earlier_folder,
 };
 
 /// Programs that are recognised at any word, because a program that is not known may run them.
@@ -38,7 +38,8 @@ pub(crate) fn outputs(
     links: &[PathLink],
 ) -> Vec<CommandOutput> {
     let outline = reader::read(command);
-    let list = ListEffects::of(&outline, cwd, home, Places::resolved(links));
+    let findings = walk(&outline, command, cwd, home);
+    let list = ListEffects::of((&outline, &findings), cwd, home, Places::resolved(links));
     if list.is_open() {
         let path = "/".to_owned();
         let (pattern, unless_folders) = (None, Vec::new());
@@ -51,22 +52,22 @@ pub(crate) fn outputs(
     outputs
 }
 
-/// True if a part of `outline` moves, links or copies files as links, so that they have other names
+/// True if a part of `script` moves, links or copies files as links, so that they have other names
 /// afterwards, or if it may do so.
-pub(crate) fn gives_names(outline: &Outline, cwd: &str, home: &str) -> bool {
-    let list = ListEffects::of(outline, cwd, home, Places::default());
-    !list.names.is_empty() || list.is_open()
+pub(crate) fn gives_names(script: (&Outline, &Findings), cwd: &str, home: &str) -> bool {
+    let list = ListEffects::of(script, cwd, home, Places::default());
+    !list.names.is_empty() || list.places.names_anywhere || list.is_open()
 }
 
-/// Paths to which parts of `outline` move, link or copy files as links, so that they may be links.
-/// `places` tells where the paths of `outline` lead.
+/// Paths to which parts of `script` move, link or copy files as links, so that they may be links.
+/// `places` tells where the paths of `script` lead.
 pub(crate) fn named<'a>(
-    outline: &Outline,
+    script: (&Outline, &Findings),
     cwd: &'a str,
     home: &'a str,
     places: Places<'a>,
 ) -> Places<'a> {
-    ListEffects::of(outline, cwd, home, places).places
+    ListEffects::of(script, cwd, home, places).places
 }
 
 /// `output` with the folder before its first glob as path, and the rest as pattern.
@@ -104,6 +105,31 @@ fn pattern_of(glob: &str) -> String {
     pattern
 }
 
+/// True if a command behind the event `open` of `outline`, and before the end of the construct that
+/// it opens, may unpack links.
+fn unpacks_before_close(outline: &Outline, open: usize) -> bool {
+    let mut depth = 0_usize;
+    for event in &outline.events[open..] {
+        match event {
+            ShellEvent::Open(_) => depth += 1,
+            ShellEvent::Close => depth -= 1,
+            ShellEvent::Run(index) => {
+                let words = outline.commands.get(*index).map(|command| &command.words);
+                let words: Vec<&str> =
+                    words.into_iter().flatten().map(|word| word.text.as_str()).collect();
+                if of_words(&words).0.unpacks {
+                    return true;
+                }
+            }
+            _ => {}
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    false
+}
+
 /// Paths that a list of commands writes.
 #[derive(Debug)]
 pub(crate) struct Written {
@@ -113,9 +139,14 @@ pub(crate) struct Written {
     pub(crate) is_open: bool,
 }
 
-/// Paths that the commands of `outline` write, also behind `links`.
-pub(crate) fn written(outline: &Outline, cwd: &str, home: &str, links: &[PathLink]) -> Written {
-    let list = ListEffects::of(outline, cwd, home, Places::resolved(links));
+/// Paths that the commands of `script` write, also behind `links`.
+pub(crate) fn written(
+    script: (&Outline, &Findings),
+    cwd: &str,
+    home: &str,
+    links: &[PathLink],
+) -> Written {
+    let list = ListEffects::of(script, cwd, home, Places::resolved(links));
     let is_open = list.writes_unknown;
     let mut paths = Vec::new();
     for path in list.paths.into_iter().filter(|path| path.is_certain) {
@@ -152,6 +183,8 @@ struct NewName {
     /// Folder in which the file is instead, if it exists.
     unless_folder: Option<String>,
     is_copy: bool,
+    /// True if it may be a link to another path.
+    is_link: bool,
     /// Index of the event of the part.
     part: usize,
 }
@@ -173,18 +206,46 @@ struct ListEffects<'a> {
     moves_own_folder: bool,
     /// True if a part writes a path that leads to an unknown place.
     writes_unknown: bool,
+    earlier: EarlierParts,
+}
+
+/// What is known of the parts of a list before the current one.
+#[derive(Debug)]
+struct EarlierParts {
+    /// True if one makes links at places that only the run shows.
+    have_links_anywhere: bool,
+    /// True if one may have unpacked links.
+    have_unpacked: bool,
+    /// True if all of them have succeeded.
+    have_succeeded: bool,
+}
+
+/// What a list of commands may do to names that its words do not tell.
+fn effects_on_names<'o>(outlines: impl Iterator<Item = &'o Outline>) -> NameEffects {
+    let (mut all, mut programs) = (NameEffects::default(), 0);
+    for command in outlines.flat_map(|outline| &outline.commands) {
+        let words: Vec<_> = command.words.iter().flat_map(|word| braces(&word.text)).collect();
+        let words: Vec<&str> = words.iter().map(|word| &**word).collect();
+        let (effects, count) = of_words(&words);
+        (all, programs) = (all.or(effects), programs + count);
+    }
+    // A single program has opened its files by then.
+    if programs > 1 { all } else { NameEffects::default() }
 }
 
 impl<'a> ListEffects<'a> {
     fn of(
-        outline: &Outline,
+        (outline, findings): (&Outline, &Findings),
         cwd: &'a str,
         home: &'a str,
         mut places: Places<'a>,
     ) -> ListEffects<'a> {
-        let programs = outline.commands.iter().map(program_of);
-        places.may_appear = may_create_names(programs.clone());
-        places.may_vanish = may_remove_names(programs);
+        let nested = findings.scripts.iter().map(|script| &script.outline);
+        let effects = effects_on_names(nested.chain([outline]));
+        places.may_appear = effects.creates;
+        places.may_vanish = effects.removes;
+        let is_step = |event: &ShellEvent| matches!(event, ShellEvent::Run(_) | ShellEvent::And);
+        let calls_functions = !outline.functions.is_empty();
         let mut list = ListEffects {
             home,
             cwd,
@@ -194,16 +255,22 @@ impl<'a> ListEffects<'a> {
             names: Vec::new(),
             places,
             moves_own_folder: false,
-            writes_unknown: false,
+            writes_unknown: findings.lacks_scripts && effects.creates,
+            earlier: EarlierParts {
+                have_links_anywhere: false,
+                have_unpacked: effects.unpacks && calls_functions,
+                have_succeeded: outline.events.iter().all(is_step),
+            },
         };
         let is_in_order = |event: &ShellEvent| {
             !matches!(event, ShellEvent::Pipe | ShellEvent::Background)
                 && !matches!(event, ShellEvent::Open(Scope::Control | Scope::Function(_)))
         };
-        list.pass(outline, cwd);
+        list.pass(outline, findings, cwd);
         // Of parts that run at the same time or again, the later ones may come first.
-        if !list.names.is_empty() && !outline.events.iter().all(is_in_order) {
-            list.pass(outline, cwd);
+        let gives_names = !list.names.is_empty() || list.places.names_anywhere;
+        if gives_names && !outline.events.iter().all(is_in_order) {
+            list.pass(outline, findings, cwd);
         }
         list
     }
@@ -213,9 +280,47 @@ impl<'a> ListEffects<'a> {
         self.paths.len() > PATHS_MAX || self.moves_own_folder || self.writes_unknown
     }
 
-    fn pass(&mut self, outline: &Outline, cwd: &str) {
+    fn pass(&mut self, outline: &Outline, findings: &Findings, cwd: &str) {
         let mut folders = Folders::new(Some(cwd.to_owned()));
+        let mut depth = 0_usize;
         for (part, event) in outline.events.iter().enumerate() {
+            match event {
+                ShellEvent::Open(scope) => {
+                    // The next turn of a loop comes after this one.
+                    let is_outer = depth == 0 && matches!(scope, Scope::Control);
+                    self.earlier.have_unpacked |= is_outer && unpacks_before_close(outline, part);
+                    depth += 1;
+                }
+                ShellEvent::Close => depth = depth.saturating_sub(1),
+                ShellEvent::Run(index) | ShellEvent::After(index) => {
+                    let Some(command) = outline.commands.get(*index) else { continue };
+                    let nested = findings.scripts.iter().filter(|script| script.command == *index);
+                    for script in nested {
+                        let mut own: BTreeSet<&str> =
+                            folders.current().iter().flatten().map(String::as_str).collect();
+                        own.extend(script.cwd.as_deref());
+                        for folder in own {
+                            self.nested(&script.outline, folder, part);
+                        }
+                    }
+                    self.in_folders(command, &folders, part);
+                    if self.paths.len() > PATHS_MAX {
+                        return;
+                    }
+                }
+                _ => {}
+            }
+            folders.step(event, outline, |_, _| false);
+        }
+    }
+
+    /// Adds the effects of the nested script `outline`, which runs in the folder `cwd` as a part of the
+    /// list.
+    fn nested(&mut self, outline: &Outline, cwd: &str, part: usize) {
+        let mut folders = Folders::new(Some(cwd.to_owned()));
+        // The script may go on behind a part that failed.
+        self.earlier.have_succeeded = false;
+        for event in &outline.events {
             if let ShellEvent::Run(index) | ShellEvent::After(index) = event
                 && let Some(command) = outline.commands.get(*index)
             {
@@ -268,8 +373,31 @@ impl<'a> ListEffects<'a> {
         for to in folders_of_command(&words) {
             folder = joined(&self.expanded(to), folder.as_deref());
         }
-        let folder = folder.as_deref();
-        let found = of_command(&words);
+        let inner = inner_commands(&words);
+        for command in &inner {
+            let words: Vec<&str> = command.words.iter().map(String::as_str).collect();
+            let folder = folder.as_deref().filter(|_| !command.is_elsewhere);
+            self.words(&words, folder, part);
+        }
+        if inner.is_empty() {
+            self.words(&words, folder.as_deref(), part);
+        }
+        self.earlier.have_unpacked |= of_words(&words).0.unpacks;
+    }
+
+    /// Adds the effects of the command `words`, whose program runs in `folder`.
+    fn words(&mut self, words: &[&str], folder: Option<&str>, part: usize) {
+        for made in made_folders(words) {
+            // A link that was unpacked may be there, unless the program fails then.
+            let may_be_link = self.earlier.have_unpacked || self.places.names_anywhere;
+            if (!may_be_link || (made.is_new && self.earlier.have_succeeded))
+                && let Some(Place::Path(path)) = self.place(made.path, folder)
+            {
+                self.places.opens(&format!("{path}/.."));
+                self.places.made.insert(path);
+            }
+        }
+        let found = of_command(words);
         if found.transfer.is_some() || !found.files.is_empty() {
             self.program(&found, folder, part);
         } else if let Some(at) = words.iter().position(|word| ANYWHERE.has(base(word))) {
@@ -285,11 +413,6 @@ impl<'a> ListEffects<'a> {
     fn program(&mut self, found: &WrittenFiles<'_>, folder: Option<&str>, part: usize) {
         for file in &found.files {
             self.file(file, folder, found.replaces, part);
-            if found.makes_folders
-                && let Some(Place::Path(path)) = self.place(file, folder)
-            {
-                self.places.made.insert(path);
-            }
         }
         if let Some(transfer) = &found.transfer {
             self.transfer(transfer, folder, part);
@@ -311,7 +434,9 @@ impl<'a> ListEffects<'a> {
     /// Absolute path of the file `name` in `folder`, which the part writes. `None` if it is known only
     /// at run time or unknown.
     fn target(&mut self, name: &str, folder: Option<&str>) -> Option<String> {
-        match self.place(name, folder)? {
+        let place = self.place(name, folder)?;
+        self.writes_unknown |= self.earlier.have_links_anywhere && matches!(place, Place::Path(_));
+        match place {
             Place::Path(path) => {
                 self.places.opens(&path);
                 Some(path)
@@ -336,19 +461,17 @@ impl<'a> ListEffects<'a> {
 
     /// Adds the destinations of `transfer`, then the new names of its sources.
     fn transfer(&mut self, transfer: &Transfer<'_>, folder: Option<&str>, part: usize) {
-        let Some(to) = self.target(transfer.to, folder) else { return };
+        let makes_links = matches!(transfer.kind, TransferKind::Link | TransferKind::LinkFromHere);
+        let Some(to) = self.target(transfer.to, folder) else {
+            self.places.names_anywhere |= transfer.kind != TransferKind::Copy;
+            self.earlier.have_links_anywhere |= makes_links;
+            return;
+        };
         let replaces = transfer.replaces;
         self.write(to.clone(), part, (replaces, true));
-        let is_certain = transfer.may_be_folder();
         let mut names = Vec::new();
         for source in &transfer.sources {
-            let name = self.expanded(source);
-            let inside = joined(transfer.name_of(&name), Some(&to));
-            let inside = inside.and_then(|inside| self.target(&inside, None));
-            if let Some(inside) = &inside {
-                self.write(format!("{inside}/."), part, (replaces, is_certain));
-                self.write(inside.clone(), part, (replaces, is_certain));
-            }
+            let inside = self.inside(transfer, source, &to, part);
             let base = match transfer.kind {
                 TransferKind::Link if transfer.is_to_folder => Some(to.as_str()),
                 TransferKind::Link => to.rsplit_once('/').map(|(above, _)| above),
@@ -357,41 +480,68 @@ impl<'a> ListEffects<'a> {
             if transfer.kind == TransferKind::Copy {
                 continue;
             }
-            let from = match self.place(source, base) {
-                Some(Place::Path(path)) => Some(path),
-                Some(_) => None,
-                None => continue,
+            let (from, is_link) = match self.place(source, base) {
+                Some(Place::Path(path)) => (Some(path), makes_links),
+                Some(_) => (None, true),
+                None => (None, makes_links),
             };
             let moves = transfer.kind == TransferKind::Move;
             let is_own = |from: &String| folder.is_some_and(|own| below(own, from).is_some());
             self.moves_own_folder |= moves && from.as_ref().is_some_and(is_own);
-            names.extend(inside.map(|inside| (from.clone(), inside, None)));
+            let is_copy = transfer.kind == TransferKind::CopyWithLinks;
+            let name = |to: String, unless_folder| {
+                let from = from.clone();
+                NewName { from, to, unless_folder, is_copy, is_link, part }
+            };
+            names.extend(inside.map(|inside| name(inside, None)));
             if transfer.sources.len() == 1 && !self.places.made.contains(&to) {
-                names.push((from, to.clone(), Some(to.clone())));
+                names.push(name(to.clone(), Some(to.clone())));
             }
         }
-        self.rename(names, transfer.kind, part);
+        self.rename(names, transfer.kind);
     }
 
-    /// Notes `names`, each of which was given to another one, and the folder in which it is instead.
-    fn rename(
+    /// Adds the path of `source` in the folder `to` of `transfer`, and returns it. A name that only the
+    /// run shows is a pattern in it. `None` if the path leads to an unknown place.
+    fn inside(
         &mut self,
-        names: Vec<(Option<String>, String, Option<String>)>,
-        kind: TransferKind,
+        transfer: &Transfer<'_>,
+        source: &str,
+        to: &str,
         part: usize,
-    ) {
-        let is_copy = kind == TransferKind::CopyWithLinks;
-        for (from, to, unless_folder) in names {
-            if let (TransferKind::Move, Some(from)) = (kind, &from) {
+    ) -> Option<String> {
+        let name = self.expanded(source);
+        let name = transfer.name_of(&name);
+        let inside = joined(name, Some(to))?;
+        if inside.contains(UNKNOWN) {
+            let pattern = inside.chars().map(|c| if c == UNKNOWN { active('*') } else { c });
+            return Some(pattern.collect());
+        }
+        let inside = self.target(&inside, None)?;
+        let (replaces, is_certain) = (transfer.replaces, transfer.may_be_folder());
+        self.write(format!("{inside}/."), part, (replaces, is_certain));
+        self.write(inside.clone(), part, (replaces, is_certain));
+        Some(inside)
+    }
+
+    /// Notes `names`, which a part of the `kind` gave to files.
+    fn rename(&mut self, names: Vec<NewName>, kind: TransferKind) {
+        for name in names {
+            if let (TransferKind::Move, Some(from)) = (kind, &name.from) {
                 self.places.made.retain(|made| below(made, from).is_none());
             }
             // The folder of the list stays one.
-            if below(self.cwd, &to).is_none() {
-                let keeps_folder = unless_folder.is_some();
-                let (from, to) = (from.clone(), to.clone());
-                self.places.renamed.push(NewPlace { from, to, is_copy, keeps_folder });
+            if below(self.cwd, &name.to).is_none() {
+                let NewName { from, to, is_copy, is_link, .. } = &name;
+                self.places.renamed.push(NewPlace {
+                    from: from.clone(),
+                    to: to.clone(),
+                    is_copy: *is_copy,
+                    keeps_folder: name.unless_folder.is_some(),
+                    is_link: *is_link,
+                });
             }
-            self.names.push(NewName { from, to, unless_folder, is_copy, part });
+            self.names.push(name);
         }
     }
 
@@ -425,10 +575,15 @@ impl<'a> ListEffects<'a> {
                 {
                     String::new()
                 }
-                None => continue,
+                None => {
+                    let leads_through = is_glob(&name.to) && name.is_link;
+                    self.writes_unknown |=
+                        leads_through && is_below_pattern(&path.output.path, &name.to);
+                    continue;
+                }
             };
             let Some(from) = &name.from else {
-                self.writes_unknown = true;
+                self.writes_unknown |= name.is_link;
                 continue;
             };
             let earlier = match &path.output.earlier {

@@ -10,10 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use posse_actors::ports::PathLink;
 
 use crate::shell::Names;
-use crate::shell::outline::SimpleCommand;
-use crate::shell::walk::base;
-use crate::shell::word::{HOME, PWD, UNKNOWN, Word, is_glob};
+use crate::shell::word::{HOME, PWD, UNKNOWN, is_glob, matches};
 
+/// Path of a link without a target that stands for all paths: there were too many to resolve them.
+/// Other such links whose path ends with `/` stand for the names in a folder that were not looked at.
+pub(crate) const ALL_PATHS: &str = "/";
 /// Maximum number of links of `/proc` in a path. A path with more may lead to any file.
 const PROC_LINKS_MAX: usize = 8;
 /// Maximum number of `..` in a path: each is looked up. A path with more may lead to any file.
@@ -25,19 +26,6 @@ const PROC_FILES: Names = Names(
     mounts mountstats net ns numa_maps oom_adj oom_score oom_score_adj pagemap sched schedstat smaps \
     smaps_rollup stack stat statm status syscall timers uid_map gid_map wchan",
 );
-/// Programs that make no links, or only those that the words of the command tell.
-const MAKES_NO_OTHER_NAMES: Names = Names(
-    "\
-    : [ awk base64 basename cat cd chmod cmp column comm cp cut date diff dirname echo export false file find \
-    fold grep head hexdump install jq ln ls mkdir mv nl od paste popd printf pushd pwd readlink realpath \
-    rev rg rm rmdir sed seq set sleep sort stat strings tac tail tee test touch tr true truncate uniq wc which \
-    xxd",
-);
-
-/// Programs of [`MAKES_NO_OTHER_NAMES`] that can remove links and folders. Moves are known by their
-/// words.
-const REMOVES_NAMES: Names = Names("find rm rmdir");
-
 /// Place to which a path leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
@@ -59,6 +47,9 @@ pub(crate) struct NewPlace {
     pub(crate) is_copy: bool,
     /// True if `to` keeps its place if it is a folder: the file is put into it.
     pub(crate) keeps_folder: bool,
+    /// True if `to` may be a link that leads to a path which only the run shows. Otherwise, such a
+    /// path matters for `..` only.
+    pub(crate) is_link: bool,
 }
 
 /// Links, new names and new folders in the paths of a command, as far as they are known.
@@ -74,6 +65,8 @@ pub(crate) struct Places<'a> {
     pub(crate) may_appear: bool,
     /// True if a program may remove or move a link or folder that existed when the call was prepared.
     pub(crate) may_vanish: bool,
+    /// True if a part makes links, or gives files other names, at a place that only the run shows.
+    pub(crate) names_anywhere: bool,
 }
 
 /// Source of what is known of links.
@@ -100,14 +93,17 @@ impl<'a> Places<'a> {
         Places { links: PlaceLinks::Asked(asked), ..Places::default() }
     }
 
-    /// Notes that a program opens the absolute path `path`, whose links should be resolved.
+    /// Notes that a program opens the absolute path `path`, whose links should be resolved. For a
+    /// pattern, the names that it may match are not looked at.
     pub(crate) fn opens(&self, path: &str) {
-        let asked = match &self.links {
-            // The names that a pattern may match are looked at for the words of the shell.
-            PlaceLinks::Asked(asked) if !is_glob(path) => Some(asked),
-            _ => None,
-        };
-        if let Some(asked) = asked {
+        if !is_glob(path) {
+            self.expands(path);
+        }
+    }
+
+    /// Notes that the shell opens the absolute path `path`, or looks for the names that match it.
+    pub(crate) fn expands(&self, path: &str) {
+        if let PlaceLinks::Asked(asked) = &self.links {
             asked.borrow_mut().insert(path.to_owned());
         }
     }
@@ -150,11 +146,17 @@ impl<'a> Places<'a> {
         Some(if self.is_open(&at) { Place::Unknown } else { Place::Path(at) })
     }
 
-    /// True if the absolute path `path` leads through a link whose target is not known, or if there were
-    /// too many paths to resolve them.
+    /// True if the absolute path `path` leads through a link whose target is not known, if it is a
+    /// pattern that may match too many names, or if there were too many paths to resolve them.
     fn is_open(&self, path: &str) -> bool {
         let PlaceLinks::Resolved(links) = &self.links else { return false };
-        links.get(path) == Some(&None) || links.get("/") == Some(&None)
+        let is_unknown = |path: &str| links.get(path) == Some(&None);
+        let is_too_large = || {
+            let parts = path.split_inclusive('/').take_while(|part| !is_glob(part));
+            let folder: String = parts.collect();
+            is_glob(path) && is_unknown(if folder == "/" { "//" } else { &folder })
+        };
+        is_unknown(path) || is_unknown(ALL_PATHS) || is_too_large()
     }
 
     /// Paths to which the absolute path `path`, which is no pattern, leads through links behind which
@@ -197,7 +199,7 @@ impl<'a> Places<'a> {
         let stays = |name: &NewPlace| {
             name.keeps_folder && name.to == folder && was_plain_folder && !self.may_vanish
         };
-        let is_new = |name: &NewPlace| below(folder, &name.to).is_some() && !stays(name);
+        let is_new = |name: &NewPlace| is_below_pattern(folder, &name.to) && !stays(name);
         let is_gone = |name: &NewPlace| {
             let is_around = |from: &String| below(folder, from).is_some();
             !name.is_copy && name.from.as_ref().is_some_and(is_around)
@@ -205,24 +207,32 @@ impl<'a> Places<'a> {
         if is_glob(folder) || self.renamed.iter().any(|name| is_new(name) || is_gone(name)) {
             return None;
         }
-        let may_vanish = self.may_vanish || self.renamed.iter().any(|name| name.from.is_none());
+        let is_any = |name: &NewPlace| name.from.is_none() && !name.is_copy;
+        let may_vanish = self.may_vanish || self.renamed.iter().any(is_any);
         match &self.links {
             PlaceLinks::None => Some(by_text()),
             PlaceLinks::Asked(_) => {
                 self.opens(written);
+                self.opens(folder);
                 // If a folder in the path does not exist.
                 self.opens(&format!("{folder}/.."));
                 Some(by_text())
             }
             PlaceLinks::Resolved(links) => {
+                // A link that leads nowhere, or elsewhere for each process.
+                let is_open_link = links.get(folder) == Some(&None);
                 match links.get(written)? {
+                    None if is_open_link => None,
                     // Something else may be in the place of a link by then. A folder that was
                     // removed is a folder again.
-                    Some(_) if may_vanish && !was_plain_folder => None,
+                    Some(_) if may_vanish && (!was_plain_folder || self.names_anywhere) => None,
                     Some(target) => Some(target.trim_end_matches('/').to_owned()),
                     // It did not exist: if a part creates it, it is a folder, and if none does, the
                     // program fails.
-                    None => (!self.may_appear || self.made.contains(folder)).then(by_text),
+                    None if self.made.contains(folder) => {
+                        (!self.names_anywhere || !may_vanish).then(by_text)
+                    }
+                    None => (!self.may_appear && !self.names_anywhere).then(by_text),
                 }
             }
         }
@@ -240,37 +250,18 @@ pub(crate) fn joined(text: &str, folder: Option<&str>) -> Option<String> {
     Some(format!("/{}", parts.join("/")))
 }
 
-/// True if one of several `commands` is a program that may create links which its words do not tell.
-/// `programs`: the first words of the commands.
-pub(crate) fn may_create_names<'p>(programs: impl Iterator<Item = Option<&'p str>>) -> bool {
-    let is_unknown = |program: Option<&str>| {
-        !program.is_some_and(|program| MAKES_NO_OTHER_NAMES.has(base(program)))
-    };
-    let (count, unknown) = programs
-        .fold((0, false), |(count, unknown), program| (count + 1, unknown || is_unknown(program)));
-    unknown && count > 1
-}
-
-/// True if one of several `commands` may remove links and folders, or move them in a way that its words
-/// do not tell. `programs`: the first words of the commands.
-pub(crate) fn may_remove_names<'p>(programs: impl Iterator<Item = Option<&'p str>>) -> bool {
-    let removes = |program: &str| {
-        REMOVES_NAMES.has(base(program)) || !MAKES_NO_OTHER_NAMES.has(base(program))
-    };
-    let (count, may_remove) = programs.fold((0, false), |(count, may_remove), program| {
-        (count + 1, may_remove || program.is_none_or(removes))
-    });
-    may_remove && count > 1
-}
-
-/// The first word of `command`, or `:` if it has none. `None` if it is known only at run time.
-pub(crate) fn program_of(command: &SimpleCommand) -> Option<&str> {
-    command.words.first().map_or(Some(":"), Word::literal)
-}
-
 /// Rest of `path` behind `folder`: empty, or it begins with `/`. `None` if it is not below it.
 pub(crate) fn below<'p>(path: &'p str, folder: &str) -> Option<&'p str> {
     path.strip_prefix(folder).filter(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// True if `path` is at or below a path that matches `pattern`, whose names may have globs.
+pub(crate) fn is_below_pattern(path: &str, pattern: &str) -> bool {
+    if !is_glob(pattern) {
+        return below(path, pattern).is_some();
+    }
+    let mut names = parts(path);
+    parts(pattern).all(|part| names.next().is_some_and(|name| matches(part, name)))
 }
 
 /// Parts of `path`, without `.` and empty ones.

@@ -44,6 +44,19 @@ const SUBSTITUTIONS_MAX: usize = 8;
 /// result is unsure.
 const WORDS_MAX: usize = 1 << 16;
 
+/// Maximum number of nested scripts that are recorded.
+const SCRIPTS_MAX: usize = 64;
+
+/// Script in the words of a command, such as those of `sh -c` and `eval`.
+#[derive(Debug)]
+pub(crate) struct NestedScript {
+    pub(crate) outline: Outline,
+    /// Index in [`Outline::commands`] of the whole text of the command that contains the script.
+    pub(crate) command: usize,
+    /// Folder in which it runs. `None` if it is unknown.
+    pub(crate) cwd: Option<String>,
+}
+
 /// Simple command, and the programs in its words.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Run {
@@ -58,6 +71,10 @@ pub(crate) struct Run {
 pub(crate) struct Findings {
     /// All simple commands that run.
     pub(crate) runs: Vec<Run>,
+    /// Scripts in the words of commands, at most [`SCRIPTS_MAX`], inner ones before outer ones.
+    pub(crate) scripts: Vec<NestedScript>,
+    /// True if scripts are missing in `scripts`.
+    pub(crate) lacks_scripts: bool,
     /// Redirection targets, and assignments `NAME=value`.
     pub(crate) files: Vec<String>,
     /// Files that the script writes, as its words name them.
@@ -80,6 +97,7 @@ pub(crate) fn walk(outline: &Outline, text: &str, cwd: &str, home: &str) -> Find
         cwd: Some(cwd.to_owned()),
         again: AGAIN_MIN + AGAIN_TIMES * text.len(),
         depth: 0,
+        command: 0,
         functions: HashMap::new(),
         calls: Vec::new(),
     };
@@ -147,6 +165,8 @@ struct Walker {
     cwd: Option<String>,
     again: usize,
     depth: usize,
+    /// Index of the current command of the whole text.
+    command: usize,
     functions: HashMap<String, Effects>,
     /// Call graph of functions: caller, callee, and true for a call that multiplies processes.
     calls: Vec<(String, String, bool)>,
@@ -359,6 +379,9 @@ impl Walker {
         let (Some(command), Some(level)) = (outline.commands.get(index), pass.levels.last()) else {
             return;
         };
+        if self.depth == 0 {
+            self.command = index;
+        }
         let next = outline.events.get(at + 1);
         // Each stage of a pipeline has a working directory of its own.
         let piped = level.piped.is_some() || next == Some(&ShellEvent::Pipe);
@@ -382,6 +405,9 @@ impl Walker {
         let (Some(command), Some(level)) = (outline.commands.get(index), pass.levels.last()) else {
             return;
         };
+        if self.depth == 0 {
+            self.command = index;
+        }
         let input = level.reads();
         let effects = self.command(command, pass, input);
         let fed = pass.taint_of_input(command);
@@ -654,14 +680,22 @@ impl Walker {
     fn nested(&mut self, text: &str, input: CommandInput) -> Effects {
         if self.depth >= DEPTH_MAX || self.again < text.len() {
             self.findings.unsure = true;
+            self.findings.lacks_scripts = true;
             self.scan_text(text);
             return Effects::default();
         }
         self.again -= text.len();
         self.depth += 1;
         let outline = reader::read(text);
+        let cwd = self.cwd.clone();
         let effects = self.script(&outline, input);
         self.depth -= 1;
+        if self.findings.scripts.len() < SCRIPTS_MAX {
+            let command = self.command;
+            self.findings.scripts.push(NestedScript { outline, command, cwd });
+        } else {
+            self.findings.lacks_scripts = true;
+        }
         effects
     }
 

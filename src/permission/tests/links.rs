@@ -127,6 +127,7 @@ fn all_paths_that_words_may_name_are_resolved() {
             plain("/w/e f"),
             // Further paths that deny rules examine.
             plain("/c"),
+            plain("/w"),
             plain("/w/.."),
             plain("/w/:t"),
             plain("/w/t"),

@@ -1,57 +1,73 @@
 //! Files that a script of `sed` reads and writes. Source: the manual of GNU sed 4.8.
 
-/// Options of `sed` whose value, the next word, is a script.
-const SCRIPT_OPTIONS: [&str; 2] = ["-e", "--expression"];
+use crate::shell::arguments::Arguments;
 
-/// Scripts of `sed` in its arguments `words`, of which `operands` are neither options nor values.
-pub(super) fn scripts<'w>(words: &[&'w str], operands: &[&'w str]) -> Vec<&'w str> {
-    let mut scripts = Vec::new();
-    let mut has_file = false;
-    for (at, word) in words.iter().enumerate() {
-        let letters = word.strip_prefix('-').filter(|rest| !rest.starts_with('-'));
-        let attached = letters.and_then(|letters| letters.split_once('e'));
-        let attached = attached.filter(|(flags, _)| flags.chars().all(|c| "nrEsuz".contains(c)));
-        if SCRIPT_OPTIONS.contains(word) || attached.is_some_and(|(_, script)| script.is_empty()) {
-            scripts.extend(words.get(at + 1));
-        } else if let Some((_, script)) = attached {
-            scripts.push(script);
-        } else if let Some(script) = word.strip_prefix("--expression=") {
-            scripts.push(script);
-        } else {
-            has_file |= *word == "-f" || word.starts_with("--file");
-        }
-    }
-    if scripts.is_empty() && !has_file {
-        scripts.extend(operands.first());
-    }
-    scripts
+/// Scripts of `sed` with the arguments `given`.
+pub(super) fn scripts<'w>(given: &Arguments<'w>) -> Vec<&'w str> {
+    let scripts: Vec<&str> = given.values(Some('e'), "--expression").collect();
+    let has_script = !scripts.is_empty() || given.has(Some('f'), "--file");
+    if has_script { scripts } else { given.operands.first().copied().into_iter().collect() }
 }
 
-/// Files that `script` names, each with true if the script writes it.
+/// Files that `script` names, each with true if the script writes it. A bracket expression may hold
+/// the delimiter, as in `s/[/]/x/`, or not, depending on the version of `sed`: both readings count.
 pub(crate) fn files(script: &str) -> Vec<(bool, &str)> {
-    let mut found = Vec::new();
+    let mut found = read(script, false).files;
+    for file in read(script, true).files {
+        if !found.contains(&file) {
+            found.push(file);
+        }
+    }
+    found
+}
+
+/// True if `script` runs programs: with the command `e`, or the flag `e` of `s`.
+pub(crate) fn runs_programs(script: &str) -> bool {
+    read(script, false).runs_programs || read(script, true).runs_programs
+}
+
+/// Effects of a script beyond the text that it prints.
+#[derive(Debug, Default)]
+struct ScriptEffects<'s> {
+    files: Vec<(bool, &'s str)>,
+    runs_programs: bool,
+}
+
+/// Reads `script`. `has_brackets`: true if a delimiter in a bracket expression does not end a pattern.
+fn read(script: &str, has_brackets: bool) -> ScriptEffects<'_> {
+    let mut found = ScriptEffects::default();
     let mut rest = script;
+    let pattern = |text, delimiter| {
+        if has_brackets { behind_pattern(text, delimiter) } else { behind(text, delimiter) }
+    };
     while let Some(c) = rest.chars().next() {
         let after = &rest[c.len_utf8()..];
         rest = match c {
             // Addresses.
-            '/' => behind(after, '/'),
+            '/' => pattern(after, '/'),
             '\\' => match after.chars().next() {
-                Some(delimiter) => behind(&after[delimiter.len_utf8()..], delimiter),
+                Some(delimiter) => pattern(&after[delimiter.len_utf8()..], delimiter),
                 None => after,
             },
             's' | 'y' => {
                 let Some(delimiter) = after.chars().next() else { break };
-                let twice = behind(behind(&after[delimiter.len_utf8()..], delimiter), delimiter);
-                let flags =
-                    twice.trim_start_matches(|c: char| "gpiImMe".contains(c) || c.is_ascii_digit());
+                let after = &after[delimiter.len_utf8()..];
+                let once =
+                    if c == 's' { pattern(after, delimiter) } else { behind(after, delimiter) };
+                let twice = behind(once, delimiter);
+                let is_flag = |c: char| "gpiImMe".contains(c) || c.is_ascii_digit();
+                let flags = twice.trim_start_matches(is_flag);
+                found.runs_programs |= twice[..twice.len() - flags.len()].contains('e') && c == 's';
                 match flags.strip_prefix('w').filter(|_| c == 's') {
-                    Some(file) => named(true, file, &mut found),
+                    Some(file) => named(true, file, &mut found.files),
                     None => flags,
                 }
             }
-            'r' | 'R' | 'w' | 'W' => named(matches!(c, 'w' | 'W'), after, &mut found),
-            'a' | 'i' | 'c' | 'e' | '#' => behind(after, '\n'),
+            'r' | 'R' | 'w' | 'W' => named(matches!(c, 'w' | 'W'), after, &mut found.files),
+            'a' | 'i' | 'c' | 'e' | '#' => {
+                found.runs_programs |= c == 'e';
+                behind(after, '\n')
+            }
             'b' | 't' | 'T' | ':' => {
                 let end = after.find([';', '\n', '}']).unwrap_or(after.len());
                 &after[end..]
@@ -84,6 +100,41 @@ fn behind(text: &str, delimiter: char) -> &str {
     ""
 }
 
+/// The text behind the next `delimiter` in `text` that neither a backslash nor a bracket expression
+/// quotes.
+fn behind_pattern(text: &str, delimiter: char) -> &str {
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let after = &rest[c.len_utf8()..];
+        if c == delimiter {
+            return after;
+        }
+        rest = match c {
+            '\\' => after.get(after.chars().next().map_or(0, char::len_utf8)..).unwrap_or(""),
+            '[' => behind_bracket(after).unwrap_or(after),
+            _ => after,
+        };
+    }
+    ""
+}
+
+/// The text behind the bracket expression whose opening bracket is before `text`. `None` if it is not
+/// closed.
+fn behind_bracket(text: &str) -> Option<&str> {
+    let mut rest = text.strip_prefix('^').unwrap_or(text);
+    rest = rest.strip_prefix(']').unwrap_or(rest);
+    loop {
+        let c = rest.chars().next()?;
+        let after = &rest[c.len_utf8()..];
+        if c == ']' {
+            return Some(after);
+        }
+        let class = after.chars().next().filter(|kind| c == '[' && ":.=".contains(*kind));
+        let closed = class.and_then(|kind| after[1..].split_once(&format!("{kind}]")));
+        rest = closed.map_or(after, |(_, after)| after);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,6 +158,11 @@ mod tests {
             ("a\\\nw text", ""),
             ("# w text\n1d", ""),
             ("1d;$p", ""),
+            ("/[/]/w out", ">out"),
+            ("s/[/]/w a/w out/q", ">a/w out/q >out/q"),
+            ("s/a[^]/]/b/w out", ">out"),
+            ("s/[[:alpha:]/]/b/w out", ">out"),
+            ("s/[/b/w out", ">out"),
         ] {
             let found = files(script).into_iter();
             let found =
@@ -125,11 +181,35 @@ mod tests {
             ("-ep file", "p"),
             ("--expression=p file", "p"),
             ("-f script file", ""),
+            ("--exp=p file", "p"),
+            ("--expr p file", "p"),
+            ("-nbe p file", "p"),
+            ("-Ezsep file", "p"),
+            ("-l 5 p file", "p"),
+            ("--line 5 p file", "p"),
+            ("file -e p", "p"),
+            ("--fil script file", ""),
         ] {
             let words: Vec<&str> = line.split(' ').collect();
-            let operands: Vec<&str> =
-                words.iter().copied().filter(|word| !word.starts_with('-')).collect();
-            assert_eq!(scripts(&words, &operands).join(" "), expected, "{line}");
+            let found = scripts(&super::super::read("sed", &words));
+            assert_eq!(found.join(" "), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn scripts_that_run_programs_are_told_from_others() {
+        for (script, expected) in [
+            ("1e ln -s a b", true),
+            ("s/a/b/e", true),
+            ("s/a/ln -s/2ge", true),
+            ("s/[/]/x/e", true),
+            ("s/e/e/", false),
+            ("y/e/f/", false),
+            ("/e/d", false),
+            ("a e text", false),
+            ("b e", false),
+        ] {
+            assert_eq!(runs_programs(script), expected, "{script}");
         }
     }
 }

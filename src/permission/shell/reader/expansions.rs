@@ -2,7 +2,7 @@
 
 use super::{Closer, ReaderMode, ShellReader, unknown};
 use crate::shell::outline::{Flaw, Scope};
-use crate::shell::word::{Form, HOME, PWD, UNKNOWN, Word, ansi_c, is_reserved};
+use crate::shell::word::{Form, HOME, PWD, UNKNOWN, Word, active, ansi_c, is_reserved};
 
 /// Variables that name the folder for temporary files.
 const TEMPORARY: [&str; 3] = ["TMPDIR", "TMP", "TEMP"];
@@ -241,8 +241,7 @@ impl ShellReader {
             texts.extend(text.match_indices('/').map(|(at, _)| &text[at + 1..]));
         }
         for text in texts.into_iter().filter(|text| !text.is_empty()) {
-            let known = |c: char| if c == '$' || is_reserved(c) { UNKNOWN } else { c };
-            let text = text.chars().map(known).collect();
+            let text = with_marks(text);
             self.literal(Word { text, ..Word::default() }, true);
         }
     }
@@ -348,6 +347,55 @@ impl ShellReader {
         let scope = if operator == '<' { Scope::Reading } else { Scope::Writing };
         self.open_substitution(scope, Closer::Substitution);
     }
+}
+
+/// `text`, the source of a word without its quotes, with a mark in place of each expansion and of a
+/// tilde at its beginning.
+fn with_marks(text: &str) -> String {
+    let mut marked = String::with_capacity(text.len());
+    let mut rest = text;
+    if let Some(behind) = rest.strip_prefix('~') {
+        marked.push(active('~'));
+        rest = behind;
+    }
+    while let Some(c) = rest.chars().next() {
+        let behind = &rest[c.len_utf8()..];
+        let (mark, after) = match c {
+            '$' => expansion(behind),
+            '`' => (UNKNOWN, behind.split_once('`').map_or("", |(_, after)| after)),
+            c if is_reserved(c) => (UNKNOWN, behind),
+            c => (c, behind),
+        };
+        marked.push(mark);
+        rest = after;
+    }
+    marked
+}
+
+/// Mark of the expansion at the beginning of `text`, behind its `$`, and the text behind it.
+fn expansion(text: &str) -> (char, &str) {
+    let mark = |name: &str| match name {
+        "HOME" => HOME,
+        "PWD" => PWD,
+        _ => UNKNOWN,
+    };
+    if let Some((inside, after)) = text.strip_prefix('{').and_then(|text| text.split_once('}')) {
+        return (mark(inside), after);
+    }
+    if text.starts_with('(') {
+        let mut depth = 0_usize;
+        let end = text.find(|c: char| {
+            depth = depth + usize::from(c == '(') - usize::from(c == ')');
+            depth == 0
+        });
+        return (UNKNOWN, end.map_or("", |end| &text[end + 1..]));
+    }
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let end = text.find(|c| !is_name(c)).unwrap_or(text.len());
+    // A parameter such as `$1` or `$@` has one character.
+    let is_special = !text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    let end = if is_special { text.chars().next().map_or(0, char::len_utf8) } else { end };
+    (mark(&text[..end]), &text[end..])
 }
 
 /// True if the text of `$'…'` contains an escape other than those of one letter and of punctuation.
