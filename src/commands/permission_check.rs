@@ -129,6 +129,7 @@ impl<'a> CommandJudge<'a> {
             readable_secrets: sandbox.readable_secrets.iter().map(shown).collect(),
             own_dirs: dirs.own_folders().iter().map(|dir| dir.display().to_string()).collect(),
             home: home.clone(),
+            home_target: environment.home_target(),
             no_checkpoints: no_checkpoints(settings),
             ..PolicySettings::default()
         })?;

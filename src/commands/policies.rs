@@ -48,6 +48,7 @@ fn report(
         project_rules: settings.project_rules,
         own_dirs: own_dirs.clone(),
         home: environment.get("HOME").map(str::to_owned),
+        home_target: environment.home_target(),
         sandbox_off_given: sandbox.mode == "off",
         no_checkpoints: no_checkpoints(settings),
         ..PolicySettings::default()

@@ -93,6 +93,15 @@ impl Environment {
         self.path("HOME").filter(|home| home.is_absolute())
     }
 
+    /// The home folder with its links resolved; as in `HOME` if it cannot be resolved. `None` if `HOME` is
+    /// unset.
+    pub fn home_target(&self) -> Option<String> {
+        let home = self.get("HOME")?;
+        let target = Path::new(home).canonicalize().ok();
+        let target = target.as_deref().and_then(Path::to_str).map(str::to_owned);
+        Some(target.unwrap_or_else(|| home.to_owned()))
+    }
+
     /// The folder of the user's configuration, from `XDG_CONFIG_HOME`. `None` if that is unset or
     /// not an absolute path.
     pub fn config_home(&self) -> Option<PathBuf> {

@@ -138,6 +138,9 @@ pub struct PolicySettings {
     pub multi_agent: bool,
     /// Home folder of the user. `None`: unknown; `~` is then read as `/home/user`.
     pub home: Option<String>,
+    /// The home folder with its links resolved, for which `~` in rules stands, because the paths of
+    /// tools and commands are resolved. `None`: the same as `home`.
+    pub home_target: Option<String>,
     /// True if the user turned the sandbox off, by a flag or in the user's own configuration. Only
     /// then `--yes`, grants and rules may allow unconfined commands.
     pub sandbox_off_given: bool,
@@ -281,7 +284,7 @@ impl RulePolicy {
     /// Compiles the rules in `settings`. Fails with an error for each invalid rule of the
     /// configuration or, if those are valid, of the first agent that has invalid rules.
     pub fn new(settings: PolicySettings) -> Result<RulePolicy, Vec<Failure>> {
-        let home = settings.home.as_deref();
+        let home = settings.home_target.as_deref().or(settings.home.as_deref());
         let mut rules =
             rules::compile(&settings.rules, None, home).map_err(rules::without_indexes)?;
         let users = rules.len().saturating_sub(settings.project_rules);

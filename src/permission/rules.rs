@@ -177,6 +177,10 @@ fn compiled_glob(glob: &str, decision: RuleDecision, home: &str) -> Result<PathG
     if denies && glob.split(['/', '{', ',', '}']).any(|part| part == "..") {
         return Err(unusable("contains `..`", "write the path without `..`"));
     }
+    if denies && (glob.contains("{~") || glob.contains(",~") || begins_with_some_absolute(glob)) {
+        let why = "has `~` or `/` at the beginning of an alternative";
+        return Err(unusable(why, "write one rule for each alternative"));
+    }
     let (user, below_home) = glob.split_once('/').unwrap_or((glob, ""));
     let expanded = match user.strip_prefix('~') {
         Some("") => format!("{}/{below_home}", globset::escape(home)),
@@ -192,6 +196,26 @@ fn compiled_glob(glob: &str, decision: RuleDecision, home: &str) -> Result<PathG
     let plain = format!("{begin}{}{end}", parts.collect::<Vec<_>>().join("/"));
     let plain = if plain.is_empty() { glob.to_owned() } else { plain };
     Ok(PathGlob::new(plain).map_err(|error| error.to_string())?)
+}
+
+/// True if `glob` begins with a list of alternatives of which one is an absolute path.
+fn begins_with_some_absolute(glob: &str) -> bool {
+    let mut depth = 0_usize;
+    let mut is_start = true;
+    for c in glob.chars() {
+        match c {
+            '{' if is_start => depth += 1,
+            '/' if is_start && depth > 0 => return true,
+            ',' if depth > 0 => {}
+            '}' if depth < 2 => return false,
+            '}' => depth -= 1,
+            '{' => depth += 1,
+            _ if depth == 0 => return false,
+            _ => {}
+        }
+        is_start = matches!(c, '{' | ',');
+    }
+    false
 }
 
 impl Rule {

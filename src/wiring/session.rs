@@ -236,8 +236,7 @@ impl ConfinedWorkspace {
         let session_dir = kept.dir.clone();
         let mut env =
             tool_settings::environment(setup.settings, workspace, session_dir, setup.dry_run);
-        let rules = &setup.settings.permissions;
-        let home = setup.environment.get("HOME").map(str::to_owned);
+        let (rules, home) = (&setup.settings.permissions, setup.environment.home_target());
         env.denied_reads =
             DeniedReads::new(|tool, group| denied_reads(rules, (tool, group), home.as_deref()))?;
         env.written = sandbox.written();
@@ -246,7 +245,7 @@ impl ConfinedWorkspace {
             command_programs,
             command_outputs,
             command_deletions,
-            home,
+            setup.environment.get("HOME").map(str::to_owned),
         );
         let access = network::access(&setup.settings.sandbox, &tier, setup.asking);
         let (network, variables) = (&setup.settings.network, setup.environment);
@@ -686,6 +685,7 @@ fn policy_settings(
         invocations: subagents::invocations(roster, setup.settings),
         multi_agent: setup.settings.multi_agent,
         home: setup.environment.get("HOME").map(str::to_owned),
+        home_target: setup.environment.home_target(),
         // From a flag or the user's own file: a project cannot set it.
         sandbox_off_given: sandbox.mode == "off",
         secrets_in_reach: space.may_expose_secrets(&kept.dir),

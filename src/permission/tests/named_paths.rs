@@ -117,7 +117,7 @@ const WORKSPACE_LINKS: &[(&str, &str)] = &[
 ];
 
 /// Links in the paths of `command`, as they are found if `links` are those that exist.
-fn prepared(command: &str, links: &[(&str, &str)]) -> Vec<PathLink> {
+fn prepared(command: &str, home: Option<&str>, links: &[(&str, &str)]) -> Vec<PathLink> {
     let mut found = Vec::new();
     let mut add = |path: &str| {
         let target = behind(path, links);
@@ -125,7 +125,7 @@ fn prepared(command: &str, links: &[(&str, &str)]) -> Vec<PathLink> {
             found.push(PathLink { path: path.to_owned(), target: Some(target) });
         }
     };
-    for named in command_paths(command, ROOT, None) {
+    for named in command_paths(command, ROOT, home) {
         add(&named.path);
         if named.levels > 0 {
             let below = |link: &&&str| link.starts_with(&named.path);
@@ -157,7 +157,7 @@ fn with_links(policy: &RulePolicy, call: &str, links: &[(&str, &str)]) -> Verdic
     let Operation::Execute { command, links: place, .. } = &mut action.operations[0] else {
         panic!()
     };
-    *place = prepared(command, links);
+    *place = prepared(command, policy.settings.home.as_deref(), links);
     judged(policy, &action, &situation("build", &[], AnswerSource::Human))
 }
 
@@ -233,7 +233,7 @@ fn name_that_the_line_makes_a_link_is_asked_about() {
         };
         let mut action = action(call);
         let Operation::Execute { command, links, .. } = &mut action.operations[0] else { panic!() };
-        *links = prepared(command, WORKSPACE_LINKS);
+        *links = prepared(command, None, WORKSPACE_LINKS);
         links.iter_mut().for_each(missing);
         let verdict = judged(&policy, &action, &situation("build", &[], AnswerSource::Human));
         let Verdict::Ask(question) = verdict else { panic!("{call}: {verdict:?}") };
@@ -329,9 +329,41 @@ fn globs_of_deny_rules_are_written_as_paths() {
         ("a/../private", "contains `..`"),
         ("{a/..,b}/private", "contains `..`"),
         ("~user/private/**", "a name behind `~`"),
+        ("{~/private,b}/**", "the beginning of an alternative"),
+        ("{b,~/private}/**", "the beginning of an alternative"),
+        ("{b,{c,~}}/private/**", "the beginning of an alternative"),
+        ("{/w/private,b}/**", "the beginning of an alternative"),
+        ("{{a,/w/b},c}/**", "the beginning of an alternative"),
     ] {
         let failures = RulePolicy::new(settings(glob)).unwrap_err();
         let text = failures[0].to_string();
         assert!(text.contains("permissions[0]") && text.contains(expected), "{glob}: {text}");
     }
+    for glob in ["{a,b}/private/**", "a/{b,c}/{d/e,f}", "{a/b,c/{d,e/f}}/**", "a{b,/c}"] {
+        assert!(RulePolicy::new(settings(glob)).is_ok(), "{glob}");
+    }
+}
+
+#[test]
+fn home_folder_that_is_a_link_is_denied_by_its_target() {
+    let policy = with(PolicySettings {
+        rules: vec![serde_json::from_str(&READ.replace("private", "~/private")).unwrap()],
+        home: Some("/home/link".to_owned()),
+        home_target: Some("/extra/u".to_owned()),
+        ..PolicySettings::default()
+    });
+    let links = [("/home/link", "/extra/u")];
+    for call in [
+        "bash cat ~/private/x",
+        "bash cat /home/link/private/x",
+        "bash cat /extra/u/private/x",
+        "bash cat ~/../u/private/x",
+        "bash python3 -c \"open('$HOME/private/x')\"",
+    ] {
+        let verdict = with_links(&policy, call, &links);
+        assert!(matches!(verdict, Verdict::Deny { .. }), "{call}: {verdict:?}");
+    }
+    let situation = situation("build", &[], AnswerSource::Human);
+    let verdict = judged(&policy, &action("read_file /extra/u/private/x"), &situation);
+    assert!(matches!(verdict, Verdict::Deny { .. }), "{verdict:?}");
 }
