@@ -25,6 +25,16 @@ fn run_in(
     steps: &[(&str, Value)],
     prepare: impl Fn(&Machine),
 ) -> (Machine, Vec<String>) {
+    run_to((mode, 0), rule, steps, prepare)
+}
+
+/// As [`run_in`], to another exit code: 4 if questions are denied because no user can be asked.
+fn run_to(
+    (mode, code): (&str, i32),
+    rule: &Value,
+    steps: &[(&str, Value)],
+    prepare: impl Fn(&Machine),
+) -> (Machine, Vec<String>) {
     let answers = steps.iter().map(|(tool, arguments)| calls(&[(tool, arguments.clone())]));
     let server = ModelServer::start(answers.chain([says("done")]).collect());
     let rules = json!({"permissions": [rule, {"tool": "*", "decision": "allow"}]});
@@ -34,7 +44,7 @@ fn run_in(
     }
     machine.write("base.txt", "base\n");
     prepare(&machine);
-    machine.posse(&["run", "--permission-mode", mode, "do it"]).assert_code(0);
+    machine.posse(&["run", "--permission-mode", mode, "do it"]).assert_code(code);
     let results = server.tool_results();
     assert_eq!(results.len(), steps.len(), "{mode}: {results:#?}");
     (machine, results)
@@ -244,7 +254,7 @@ fn paths_that_are_named_indirectly_are_denied_or_asked_about() {
     ]);
     let steps = [indirect.clone(), free].concat();
     let rule = json!({"tool": "*", "match": {"pathGlob": "private/**"}, "decision": "deny"});
-    let (_machine, results) = run_in("auto", &rule, &steps, prepare);
+    let (_machine, results) = run_to(("auto", 4), &rule, &steps, prepare);
     for (result, step) in results.iter().zip(&indirect) {
         assert!(result.starts_with("Denied"), "{step:?}: {result}");
     }

@@ -142,6 +142,10 @@ struct Finder<'a> {
     /// Use of the paths that variables and loops may give to commands: the strictest one of a path
     /// that only the run shows.
     unknown_use: PathUse,
+    /// Path of the link that the current command makes. To name it there is no use of its target.
+    own_link: Option<String>,
+    /// True if a path that a command opens, or a part of it, is known only when the command runs.
+    uses_variables: bool,
     /// Values of variables as paths. Only the run shows what they are used for.
     assigned: BTreeSet<String>,
     paths: Vec<NamedPath>,
@@ -159,6 +163,8 @@ impl<'a> Finder<'a> {
             pathspecs: PathspecSettings::default(),
             expands: false,
             unknown_use: PathUse::Named,
+            own_link: None,
+            uses_variables: false,
             assigned: BTreeSet::new(),
             paths: Vec::new(),
             known: BTreeSet::new(),
@@ -236,13 +242,14 @@ impl<'a> Finder<'a> {
     /// the run shows.
     fn guess(&mut self) {
         let usage = self.unknown_use;
-        let is_used = usage > PathUse::Named;
         let named = self.paths.iter().filter(|path| path.usage < usage && path.path != self.cwd);
         let named: Vec<(String, String)> =
             named.map(|path| (path.path.clone(), path.word.clone())).collect();
         for (path, word) in named {
             self.push(path, &word, usage, PathCertainty::Possible);
         }
+        let is_used = self.uses_variables;
+        let usage = usage.max(PathUse::Copied);
         for path in std::mem::take(&mut self.assigned).into_iter().filter(|_| is_used) {
             let word = shown(&path);
             self.push(path, &word, usage, PathCertainty::Possible);
@@ -316,7 +323,7 @@ impl<'a> Finder<'a> {
             for name in self.places.renamed.clone() {
                 let Some(rest) = below(&path, &name.to) else { continue };
                 let Some(from) = name.from else {
-                    if name.is_link {
+                    if name.is_link && self.own_link.as_deref() != Some(&path) {
                         self.any_path(word, usage);
                     }
                     continue;
@@ -364,7 +371,11 @@ impl<'a> Finder<'a> {
         for text in assigned.collect::<Vec<_>>() {
             self.word(&text, folder, PathUse::Named, false);
             let value = text.split_once('=').map(|(_, value)| value);
-            self.assigned.extend(value.and_then(|value| joined(value, Some(folder))));
+            if let Some(path) = value.and_then(|value| joined(value, Some(folder))) {
+                self.places.opens(&path);
+                self.assigned.extend(self.behind_links(&path));
+                self.assigned.insert(path);
+            }
         }
         let words: Vec<_> = command.words.iter().flat_map(|word| braces(&word.text)).collect();
         let words: Vec<&str> = words.iter().map(|word| &**word).collect();
@@ -379,6 +390,7 @@ impl<'a> Finder<'a> {
     /// known parts.
     fn uses_unknown(&mut self, text: &str, folder: &str, usage: PathUse) {
         if text.contains(UNKNOWN) {
+            self.uses_variables = true;
             self.unknown_use = self.unknown_use.max(usage);
             self.values([text], text, folder, (usage, true));
         }
@@ -416,6 +428,7 @@ impl<'a> Finder<'a> {
         let settings = self.pathspecs.with(words.iter().copied());
         let arguments_with_folders = if SEARCHES.has(name) { &[] } else { arguments };
         let folders = self.folders(arguments_with_folders, folder, &inner);
+        self.own_link = self.made_link(words, &inner);
         for (index, word) in words.iter().enumerate() {
             let is_name = index >= at && index < at + named && !word.contains('/');
             let is_text = index.checked_sub(at + 1).is_some_and(|index| texts.contains(&index));
@@ -425,6 +438,7 @@ impl<'a> Finder<'a> {
             let before = index.checked_sub(1).map(|before| words[before]);
             let is_value = before.is_some_and(|before| PATH_OPTIONS.has(before));
             let takes_names = takes_names || is_value;
+            self.uses_variables |= takes_names && word.contains(UNKNOWN);
             if name == "git" {
                 self.git_word(word, [folder, &inner], (usage, takes_names), settings);
                 continue;
@@ -451,8 +465,16 @@ impl<'a> Finder<'a> {
                 self.values(files, script, &inner, (usage, true));
             }
         }
+        self.own_link = None;
         self.written(words, &inner);
         self.transfer(words, &inner);
+    }
+
+    /// Path of the link that the command `words` makes in the folder `inner`. `None` for other commands.
+    fn made_link(&self, words: &[&str], inner: &str) -> Option<String> {
+        let makes_links = |kind| matches!(kind, TransferKind::Link | TransferKind::LinkFromHere);
+        let transfer = of_command(words).transfer.filter(|transfer| makes_links(transfer.kind))?;
+        joined(&expand_home(transfer.to, self.ground.place.home, Some(inner)), Some(inner))
     }
 
     /// Adds what a command in the folder `inner` writes to paths that only the run shows.

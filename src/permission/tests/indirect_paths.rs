@@ -123,6 +123,16 @@ const NAMING: &[&str] = &[
     "declare -x GIT_ICASE_PATHSPECS=true && git show HEAD -- PRIVATE/X",
     "bash -c 'GIT_ICASE_PATHSPECS=1 git grep . -- PRIVATE'",
     "nice env GIT_ICASE_PATHSPECS=1 nice git log -p Private/x",
+    "gawk 'BEGIN { \"ln -s b/c l\" | getline }'; cat l/../f",
+    "install -D y \"$Q\"; mv $Q l; cat l/../f",
+    "for f in ln[0-9]/x; do head -1 \"$f\"; done",
+    "bash <<< 'cat ln*/x'",
+    "bash <<'X'\ncat ln*/x\nX",
+    "env -S \"bash -c 'cat ln1/x'\"",
+    "printf -v GIT_ICASE_PATHSPECS 1; export GIT_ICASE_PATHSPECS; git log -p PRIVATE",
+    "cat ${A:-${B:-$PWD/private/x}}",
+    "cat \"${A:+$PWD}\"/private/x",
+    "D=private; cp -r \"$D\" /tmp/out",
 ];
 
 /// Commands that may change a path in the folder `private`.
@@ -162,6 +172,13 @@ const CHANGING: &[&str] = &[
     "sed -n -l 5 'w private/q' f",
     "sed -s -n -f /dev/null -e 'w private/q' f",
     "sed -n 's,[,],x,w private/q' f",
+    "D=private; rm -rf \"$D\"",
+    "D=lnk; cp y \"$D/q\"",
+    "cp y $(git rev-parse --show-toplevel)/private/q",
+    "echo x | tee -- \"${O:-private/q}\"",
+    "gsed -n --in-place --expr='w private/q' f",
+    "sed --exp 's/\\[/]/w private/q' f",
+    "find private -name '*.x' -print0 | xargs -0 rm -f",
 ];
 
 /// Commands that may open a path in the folder `private` of the home folder.
@@ -182,6 +199,9 @@ const NAMING_HOME: &[&str] = &[
     "cat ${X:=${HOME}/private/x}",
     "node -e \"require('fs').readFileSync(process.env.HOME+'/x'); '$HOME/private/x'\"",
     "python3 -c 'import os; print(open(os.path.expandvars(\"$HOME/private/x\")).read())'",
+    "cat \"$HOME\"/private/x",
+    "ruby -e 'puts File.read(File.expand_path(\"~/private/x\"))'",
+    "D=~; cat $D/private/x",
 ];
 
 /// Commands that may change a path in the folder `private` of the home folder.
@@ -191,10 +211,12 @@ const CHANGING_HOME: &[&str] = &[
     "X=~/private/x; cp y $X",
     "cp y ${X:-$HOME/private/x}",
     "sed -i s/a/b/ ${CFG:-~/private/x}",
+    "cp y \"${DEST:-$HOME}/private/q\"",
 ];
 
 /// Ordinary commands, which open no path in such a folder.
 const FREE: &[&str] = &[
+    "ln -sf \"$(which python3)\" a/python; make",
     "make; cd a && grep -C 3 err ../log",
     "tar xf a.tar; rg -C3 err a/../log",
     "mkdir -p build && cd build && cmake ..",
@@ -223,6 +245,21 @@ const FREE: &[&str] = &[
     "sed 's/[/]/-/' f > newfile",
     "awk -F'|' '{print $2}' f; cat a/../log",
     "npm ci && npm run build && cp -r b/c dirr/",
+    "for i in 1 2 3; do echo $i; done",
+    "cd packages/p && npm test && cd ../..",
+    "mkdir -p a/x && cp y a/x && cd a/x && cat ../../f",
+    "tar czf out.tgz a b && ls ..",
+    "git stash && git checkout main && cargo test",
+    "bash -lc 'cd a && cargo build'",
+    "uv venv && . .venv/bin/activate && pip install -r a/../req.txt",
+    "cmake -B build -S . && cd build && make && cat ../y",
+    "sed -n '/\\/usr\\/[a-z]*/p' f",
+    "sed -E 's#[/]+#/#g' f",
+    "rm -rf \"$TMPDIR/x\" && cat f",
+    "xargs -n1 basename < f",
+    "find a -type f -exec grep -l foo {} +",
+    "node -e \"console.log(require('./package.json').version)\"",
+    "echo \"path: $HOME/other/x\"",
 ];
 
 /// Commands that do not change a path in the folder `private`, but may read one.
@@ -231,6 +268,8 @@ const FREE_TO_READ: &[&str] = &[
     "git clone https://x.example/r r && cd r && mkdir -p build && cd build && cmake ..",
     "cat private/x | wc -l; rm -rf build",
     "mv \"$a\" \"$b\" && echo done",
+    "D=private; cat \"$D/x\"",
+    "rm -f *.tmp; cat private/x",
 ];
 
 /// Commands that may replace files which their words do not name.
@@ -254,6 +293,15 @@ const OPEN_DESTINATIONS: &[&str] = &[
     "eval 'ln -s b/c l'; echo x > l/../f",
     "T=l; ln -s f $T; echo x > l",
     "find . -name y -exec ln -s b/c l \\; -exec cp {} l/../f \\;",
+    "read t <<< l; ln -sf b/c \"$t\"; tee l/../f < y",
+    "ls -d b/c | xargs -I X ln -s X l && cp y l/../f",
+    "parallel ln -s b/c ::: l; cp y l/../f",
+    "cp -d \"$LNK\" l; cp y l/../f",
+    "bsdtar -xf a.tar && mkdir -p q && mv y q/../f",
+    "ln -s \"${B:-b}/c\" dirr/l; echo > dirr/l/../f",
+    "while read a b; do ln -s $a $b; done < y; cp y l/../f",
+    "bash -c 'ln -s b/c l; cp y l/../f'",
+    "git apply p.diff; mkdir -p z; cp y z/../f",
 ];
 
 /// Commands whose words tell which files they replace.
@@ -274,6 +322,11 @@ const KNOWN_DESTINATIONS: &[&str] = &[
     "mv \"$tmp\" out.txt && echo x > newlog",
     "ls */*/*/*; echo x > newlog",
     "git clone https://x.example/r && cd r && echo x > ../newlog",
+    "mkdir -p dist && cp -r b/c dist/ && cd dist && echo x > ../newlog",
+    "cd a && npm install && echo done > newlog",
+    "bash -c 'cd a && echo x > newfile'",
+    "cargo new x && cd x && echo y > ../newlog",
+    "tar xf a.tar && cd a && echo x > ../newlog",
 ];
 
 #[test]
