@@ -117,6 +117,8 @@ pub(crate) struct WrittenFiles<'w> {
     pub(crate) files: Vec<&'w str>,
     /// True if it replaces the content of `files`.
     pub(crate) replaces: bool,
+    /// True if each of `files` may be a folder, whose content it replaces.
+    pub(crate) may_be_folders: bool,
 }
 
 /// Copies, moves or links of files to one destination.
@@ -235,6 +237,11 @@ pub(crate) fn of_program<'w>(name: &str, words: &[&'w str]) -> WrittenFiles<'w> 
         let transfer = transfer("mv", &words[1..]);
         return WrittenFiles { transfer, ..WrittenFiles::default() };
     }
+    // An operand may also be a branch or a commit. A file of the same name is an error then.
+    if name == "git" && words.first() == Some(&"checkout") {
+        let files = read(name, &words[1..]).operands;
+        return WrittenFiles { files, replaces: true, may_be_folders: true, transfer: None };
+    }
     if TRANSFERS.has(name) {
         return WrittenFiles { transfer: transfer(name, words), ..WrittenFiles::default() };
     }
@@ -248,7 +255,7 @@ pub(crate) fn of_program<'w>(name: &str, words: &[&'w str]) -> WrittenFiles<'w> 
         let appends = arguments.has(Some('a'), "--append");
         let replaces = name == "truncate" || (name == "tee" && !appends);
         let files = arguments.operands;
-        return WrittenFiles { files, replaces, transfer: None };
+        return WrittenFiles { files, replaces, ..WrittenFiles::default() };
     }
     if let Some((_, short, long)) = OUTPUT_OPTIONS.iter().find(|(program, ..)| *program == name)
         && let Some(file) = arguments.value(*short, long)

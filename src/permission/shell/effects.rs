@@ -277,10 +277,14 @@ pub(crate) fn destroys(name: &str, words: &[String]) -> Option<String> {
 
 /// Reason why a command of git discards work. `None` if it is not known to.
 fn git(words: &[String]) -> Option<String> {
-    let Some((command, words)) = git_command(words) else {
+    let Some((command, rest)) = git_command(words) else {
         return Some("`git` has options that may change what its command does".to_owned());
     };
-    let (command, words) = (command?, words.iter().map(String::as_str));
+    let is_elsewhere = words.iter().any(|word| {
+        let options = ["--git-dir", "--work-tree", "--namespace"];
+        word.ends_with("-pathspecs") || options.iter().any(|option| word.starts_with(option))
+    });
+    let (command, words) = (command?, rest.iter().map(String::as_str));
     // The value of an option may look like another one.
     let valued = match command {
         "clean" => ValuedOptions { letters: "e", long: &["--exclude"], ..ValuedOptions::default() },
@@ -299,18 +303,20 @@ fn git(words: &[String]) -> Option<String> {
     let destroys = match command {
         "reset" => may_be("--hard --merge --keep"),
         "clean" => !only(Some('n'), "--dry-run"),
-        // With a file, changes in the work tree are overwritten, and the words do not tell a file
-        // from a branch.
-        "checkout" => !(letter('b') && !letter('f') && !may_be("--force")),
+        // Files that it names and that exist are judged as destinations.
+        "checkout" => {
+            let creates = letter('b') && !letter('f') && !may_be("--force");
+            !creates && (is_elsewhere || !is_checkout_by_name(rest))
+        }
         "switch" => {
             may_be("--force --discard-changes --force-create") || letter('f') || letter('C')
         }
         "restore" => !only(Some('S'), "--staged") || may_be("--worktree") || letter('W'),
         "rm" => !(only(None, "--cached") || only(Some('n'), "--dry-run")),
         "stash" => matches!(second, Some("drop" | "clear")),
-        "branch" | "tag" => {
-            may_be("--delete --force --move") || ['d', 'D', 'f', 'M', 'C'].into_iter().any(letter)
-        }
+        // Without force, it deletes only branches whose commits another one has.
+        "branch" => may_be("--force --move") || ['D', 'f', 'M', 'C'].into_iter().any(letter),
+        "tag" => may_be("--delete --force") || ['d', 'f'].into_iter().any(letter),
         "reflog" => matches!(second, Some("expire" | "delete")),
         "submodule" => matches!(second, Some("deinit")),
         "worktree" => matches!(second, Some("remove" | "prune")),
@@ -329,12 +335,29 @@ fn git(words: &[String]) -> Option<String> {
     destroys.then(|| format!("`git {command}` can discard work"))
 }
 
+/// Options of `git checkout` with which it discards nothing but files that it names.
+const CHECKOUT_OPTIONS: Names = Names(
+    "-- -q --quiet --progress --no-progress -t --track --no-track -d --detach --guess --no-guess",
+);
+
+/// True if the words after `git checkout` name each branch, commit and file as it is, without patterns.
+fn is_checkout_by_name(words: &[String]) -> bool {
+    let is_plain = |word: &str| {
+        let is_letter = |c: char| c.is_ascii_alphanumeric() || "._/@~^-".contains(c);
+        let is_here = word.split('/').all(|part| matches!(part, "" | "." | ".."));
+        !word.is_empty() && !is_here && word.chars().all(is_letter)
+    };
+    let names_commit = |word: &str| word == "-" || (!word.starts_with('-') && is_plain(word));
+    words.iter().all(|word| CHECKOUT_OPTIONS.has(word) || names_commit(word))
+}
+
 /// Command of git, if there is one, and the words after it. `None` if an option before it is not
 /// known, so that another word may be the command, or is a setting that changes what commands do.
 fn git_command(words: &[String]) -> Option<(Option<&str>, &[String])> {
     let (at, values) = git_options(words)?;
     // Settings of `gc` and reflogs let ordinary commands discard objects.
-    let replaces = ["alias.", "include", "gc.", "core.logallrefupdates", "maintenance."];
+    let replaces =
+        ["alias.", "core.logallrefupdates", "core.worktree", "gc.", "include", "maintenance."];
     let changes_commands = |value: &&str| {
         let value = value.to_ascii_lowercase();
         replaces.iter().any(|name| value.starts_with(name))
@@ -396,7 +419,24 @@ mod tests {
             "git reset --hard HEAD~1",
             "git -C sub reset --hard",
             "git clean -fd",
-            "git checkout -- a",
+            "git checkout -f main",
+            "git checkout --ours a",
+            "git checkout 'a*'",
+            "git checkout :/",
+            "git checkout ../",
+            "git checkout $X",
+            "git checkout -p",
+            "git checkout -B x",
+            "git --icase-pathspecs checkout A",
+            "git --glob-pathspecs checkout a",
+            "GIT_ICASE_PATHSPECS=1 git checkout A",
+            "env GIT_GLOB_PATHSPECS=1 git checkout a",
+            "export GIT_ICASE_PATHSPECS=1; git checkout A",
+            "git checkout --pathspec-from-file=x",
+            "git --work-tree=sub checkout a",
+            "git --git-dir x/.git checkout a",
+            "git -c core.worktree=sub checkout a",
+            "GIT_WORK_TREE=sub git checkout a",
             "git reset --har",
             "git -c x=y reset --har HEAD~1",
             "git clean -fd -enope",
@@ -433,7 +473,6 @@ mod tests {
             "setarch -R rm -rf src",
             "setarch x86_64 -R rm -rf src",
             "git checkout .",
-            "git checkout main",
             "git switch -f main",
             "git restore a",
             "git restore --staged --worktree a",
@@ -594,6 +633,10 @@ mod tests {
             "git log --oneline -5 | cat",
             "git diff --stat",
             "git checkout -b x",
+            "git checkout main",
+            "git checkout -q HEAD~1",
+            "git checkout -",
+            "git checkout -- a",
             "git switch main",
             "git stash",
             "git reset",

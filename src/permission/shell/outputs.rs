@@ -413,6 +413,9 @@ impl<'a> ListEffects<'a> {
     fn program(&mut self, found: &WrittenFiles<'_>, folder: Option<&str>, part: usize) {
         for file in &found.files {
             self.file(file, folder, found.replaces, part);
+            if found.may_be_folders {
+                self.file(&format!("{file}/."), folder, found.replaces, part);
+            }
         }
         if let Some(transfer) = &found.transfer {
             self.transfer(transfer, folder, part);

@@ -742,11 +742,15 @@ fn changes_names(assignment: &str) -> bool {
     NAMES.has(name) || name.starts_with("BASH_FUNC_")
 }
 
-/// True if a word of the form `NAME=value` changes how programs read their options, or gives git
-/// settings such as aliases.
+/// True if a word of the form `NAME=value` changes how programs read their options, gives git settings such
+/// as aliases, or makes git read file names as patterns or work in another tree.
 fn changes_meaning(assignment: &str) -> bool {
+    const TREES: Names = Names("GIT_DIR GIT_WORK_TREE GIT_COMMON_DIR GIT_INDEX_FILE GIT_PREFIX");
     let name = assignment.split(['=', '+']).next().unwrap_or_default();
-    name == "POSIXLY_CORRECT" || name.starts_with("GIT_CONFIG")
+    name == "POSIXLY_CORRECT"
+        || name.starts_with("GIT_CONFIG")
+        || name.starts_with("GIT_") && name.ends_with("_PATHSPECS")
+        || TREES.has(name)
 }
 
 /// Returns the name of a program without its folder.
