@@ -65,10 +65,12 @@ pub const SECRET_PAIRS: [(&str, &str); 9] = [
     (".gem", "credentials"),
     (".streamlit", "secrets.toml"),
 ];
-/// Suffixes of copies that editors and people make of a file beside it: backups of Emacs, swap files
-/// of Vim, and usual names.
-const COPY_ENDINGS: [&str; 9] =
-    ["~", ".bak", ".backup", ".old", ".orig", ".save", ".swn", ".swo", ".swp"];
+/// Last extensions of copies that people and programs make of a file beside it. Backups of Emacs
+/// (`NAME~`, `#NAME#`) come in addition.
+const COPY_ENDINGS: [&str; 5] = ["bak", "backup", "old", "orig", "save"];
+/// Last extensions of Vim's undo and swap files. Vim also puts a dot before the name, in swap files
+/// unless it begins with one.
+const VIM_ENDINGS: [&str; 4] = ["un~", "swn", "swo", "swp"];
 /// Suffixes that make an `.env` file an example.
 pub const EXAMPLES: [&str; 3] = [".example", ".sample", ".template"];
 
@@ -248,39 +250,70 @@ pub const HOME_STORES: [&str; 164] = [
 /// True if `path` names a secret file, a secret folder or a path below one, judged by names alone.
 /// No grant lets a file tool access it; only the setting `sandbox.readSecrets` permits reading.
 ///
+/// Copies count like the original, and a folder with the name of a secret file, such as `.env/`, is a
+/// secret folder. In an absolute path, only the last name counts as that of a file: a folder above
+/// the workspace may have any name.
+///
 /// Called for every file of a search, so it does not allocate.
 pub fn is_secret(path: &str) -> bool {
-    let same = |known: &str, part: &str| known.eq_ignore_ascii_case(part);
-    let mut above = "";
+    let is_absolute = path.starts_with('/');
+    let mut above = Names::default();
     for part in path.split('/').filter(|part| !part.is_empty()) {
-        if SECRET_FOLDERS.iter().any(|folder| same(folder, part)) {
+        let names = Names::of(part);
+        if names.are_secret_in(above) || (!is_absolute && names.are_of_secret_file()) {
             return true;
         }
-        if SECRET_PAIRS.iter().any(|(folder, file)| same(file, part) && same(folder, above)) {
-            return true;
-        }
-        above = part;
+        above = names;
     }
-    is_secret_name(above) || copied_name(above).is_some_and(is_secret_name)
+    is_absolute && above.are_of_secret_file()
 }
 
-fn is_secret_name(name: &str) -> bool {
-    is_environment_file(name)
-        || SECRET_FILES.iter().any(|file| file.eq_ignore_ascii_case(name))
-        || SECRET_ENDINGS.iter().any(|ending| ends_with(name, ending))
-}
+/// A name, and the names of files of which it may be a copy, such as `id_rsa` for `.id_rsa.swp` and
+/// `#id_rsa#`.
+#[derive(Clone, Copy, Default)]
+struct Names<'a>([Option<&'a str>; 3]);
 
-/// Name of the file of which `name` is a copy, such as `id_rsa` for `.id_rsa.swp` and `#id_rsa#`. `None`
-/// if it is no copy.
-fn copied_name(name: &str) -> Option<&str> {
-    if let Some(inner) = name.strip_prefix('#').and_then(|rest| rest.strip_suffix('#')) {
-        return Some(inner);
+impl<'a> Names<'a> {
+    fn of(name: &'a str) -> Names<'a> {
+        let ending = |endings: &[&str], ending: &str| {
+            endings.iter().any(|known| known.eq_ignore_ascii_case(ending))
+        };
+        let (before, last) = name.rsplit_once('.').unwrap_or((name, ""));
+        let (original, without_dot) = if ending(&VIM_ENDINGS, last) {
+            (Some(before), before.strip_prefix('.'))
+        } else if ending(&COPY_ENDINGS, last) {
+            (Some(before), None)
+        } else {
+            let quoted = || name.strip_prefix('#').and_then(|rest| rest.strip_suffix('#'));
+            (name.strip_suffix('~').or_else(quoted), None)
+        };
+        Names([Some(name), original, without_dot])
     }
-    let ending = COPY_ENDINGS.iter().find(|ending| ends_with(name, ending))?;
-    let original = &name[..name.len() - ending.len()];
-    // Vim puts a dot before the name unless it begins with one.
-    let without_dot = original.strip_prefix('.').filter(|_| ending.starts_with(".sw"));
-    Some(without_dot.filter(|rest| is_secret_name(rest)).unwrap_or(original))
+
+    fn all(self) -> impl Iterator<Item = &'a str> {
+        self.0.into_iter().flatten()
+    }
+
+    /// True if one of the names, in a folder with the names `above`, is that of a secret folder or
+    /// in [`SECRET_PAIRS`].
+    fn are_secret_in(self, above: Names<'_>) -> bool {
+        let same = |known: &str, name: &str| known.eq_ignore_ascii_case(name);
+        let is_in = |folder: &str| above.all().any(|above| same(folder, above));
+        self.all().any(|name| {
+            SECRET_FOLDERS.iter().any(|folder| same(folder, name))
+                || SECRET_PAIRS.iter().any(|(folder, file)| same(file, name) && is_in(folder))
+        })
+    }
+
+    fn are_of_secret_file(self) -> bool {
+        self.all().any(|name| {
+            // Most names of folders end here.
+            name.contains(['.', '_'])
+                && (is_environment_file(name)
+                    || SECRET_FILES.iter().any(|file| file.eq_ignore_ascii_case(name))
+                    || SECRET_ENDINGS.iter().any(|ending| ends_with(name, ending)))
+        })
+    }
 }
 
 /// Returns patterns of the names of secret files, in lower case, in which `*` stands for any
@@ -292,12 +325,13 @@ pub fn name_patterns() -> impl Iterator<Item = String> {
     let copies: Vec<String> = names
         .iter()
         .flat_map(|name| {
-            let copy = |ending: &&str| {
-                let dot =
-                    if ending.starts_with(".sw") && !name.starts_with('.') { "." } else { "" };
-                format!("{dot}{name}{ending}")
-            };
-            COPY_ENDINGS.iter().map(copy).chain([format!("#{name}#")]).collect::<Vec<_>>()
+            let beside = COPY_ENDINGS.iter().chain(&VIM_ENDINGS);
+            let beside = beside.map(|ending| format!("{name}.{ending}"));
+            // A `*` stands for the dot, too.
+            let dotted = VIM_ENDINGS.iter().filter(|_| !name.starts_with('*'));
+            let dotted = dotted.map(|ending| format!(".{name}.{ending}"));
+            let of_emacs = [format!("{name}~"), format!("#{name}#")];
+            beside.chain(dotted).chain(of_emacs).collect::<Vec<_>>()
         })
         .collect();
     names.into_iter().chain(copies).chain([".env*".to_owned()])
@@ -354,13 +388,6 @@ mod tests {
             ".npmrc",
             "/h/.codex/auth.json",
             "x/.posse-login/auth.json",
-            ".netrc.swp",
-            ".id_rsa.swo",
-            "server.pem~",
-            "server.key.BAK",
-            "#id_ed25519#",
-            "prod.env.old",
-            ".npmrc.orig",
             "/h/.config/gcloud/a/b",
         ];
         let open = [
@@ -376,12 +403,6 @@ mod tests {
             "main.tf",
             "env",
             "id_rsa.pub",
-            "id_rsa.pub.bak",
-            "main.rs~",
-            "notes.bak",
-            ".main.rs.swp",
-            "#notes#",
-            "~",
             "config.json",
             "docker/config.json",
             "src/key.rs",
@@ -393,11 +414,66 @@ mod tests {
             ".",
             "",
         ];
+        check(&secret, &open);
+    }
+
+    fn check(secret: &[&str], open: &[&str]) {
         for path in secret {
             assert!(is_secret(path), "{path}");
         }
         for path in open {
             assert!(!is_secret(path), "{path}");
         }
+    }
+
+    #[test]
+    fn names_of_secret_files_have_a_dot_or_an_underscore() {
+        assert!(SECRET_FILES.iter().chain(&SECRET_ENDINGS).all(|name| name.contains(['.', '_'])));
+    }
+
+    #[test]
+    fn copies_of_secrets_are_secrets() {
+        let secret = [
+            ".netrc.swp",
+            ".id_rsa.swo",
+            "server.pem~",
+            "server.key.BAK",
+            "#id_ed25519#",
+            "prod.env.old",
+            ".npmrc.orig",
+            "id_rsa.un~",
+            ".id_rsa.un~",
+            "key.pem.un~",
+            "..env.un~",
+            ".docker/config.json~",
+            ".docker/.config.json.swp",
+            ".docker/#config.json#",
+            ".docker.bak/config.json",
+            ".cargo/.credentials.toml.swp",
+            ".streamlit/.secrets.toml.un~",
+            "a/.aws.bak/config",
+        ];
+        let open = [
+            "id_rsa.pub.bak",
+            "main.rs~",
+            "notes.bak",
+            ".main.rs.swp",
+            "#notes#",
+            "~",
+            ".un~",
+            "main.rs.un~",
+            ".docker/daemon.json~",
+            ".docker/a/config.json~",
+            "docker/.config.json.swp",
+        ];
+        check(&secret, &open);
+    }
+
+    #[test]
+    fn folder_with_the_name_of_a_secret_file_is_a_secret_folder() {
+        let secret = [".env/real", "a/prod.env.old/x", "certs/server.pem/x/y", ".env/../x"];
+        // A workspace may be below such a folder.
+        let open = [".env.example/x", "env/x", "id_rsa.pub/x", "/home/u/my.env/src/main.rs"];
+        check(&secret, &open);
     }
 }

@@ -247,8 +247,9 @@ mod tests {
         fs::hard_link(at(".env"), at("notes.txt")).unwrap();
         fs::hard_link(at("deep/.aws/config"), at("other.txt")).unwrap();
         fs::hard_link(at("open"), at("open too")).unwrap();
-        fs::create_dir_all(at(".env.d/.env")).unwrap();
-        fs::hard_link(at("open"), at(".env.d/.env/is a folder here")).unwrap();
+        fs::create_dir_all(at("deep/.env/a")).unwrap();
+        fs::write(at("deep/.env/a/b"), "KEY=4").unwrap();
+        fs::hard_link(at("deep/.env/a/b"), at("fourth.txt")).unwrap();
         fs::create_dir_all(at("home/.config/gcloud/a")).unwrap();
         fs::write(at("home/.config/gcloud/a/b"), "KEY=3").unwrap();
         fs::hard_link(at("home/.config/gcloud/a/b"), at("third.txt")).unwrap();
@@ -260,6 +261,7 @@ mod tests {
         assert_eq!(judged(&links, &at("notes.txt")), Linked::Secret);
         assert_eq!(judged(&links, &at("other.txt")), Linked::Secret);
         assert_eq!(judged(&links, &at("third.txt")), Linked::Secret);
+        assert_eq!(judged(&links, &at("fourth.txt")), Linked::Secret);
         assert_eq!(judged(&links, &at("open")), Linked::Open);
         assert!(!survey(&[dir.path().to_owned()], 3).complete);
     }
