@@ -8,6 +8,7 @@ pub mod files;
 pub mod key_patterns;
 pub mod mask;
 pub mod readable;
+pub mod way;
 
 /// Folders whose whole content is secret.
 pub const SECRET_FOLDERS: [&str; 7] =

@@ -165,7 +165,7 @@ impl Workspace {
             git: Arc::clone(&self.git),
             root: place.root,
             absolute: if is_root { root.clone() } else { root.join(&place.relative) },
-            has_secret_link: is_secret(&path.to_string_lossy()) && !is_secret(&named),
+            has_secret_link: place.names_secret && !is_secret(&named),
             relative: if is_root { ".".to_owned() } else { named.into_owned() },
             beneath: place.relative,
             entry: place.entry,
@@ -297,7 +297,7 @@ pub struct Located {
     absolute: PathBuf,
     entry: Option<FileStatus>,
     folder_named: bool,
-    /// True if a link with the name of a secret leads to the file.
+    /// True if a link with the name of a secret is on the way to the path, which itself has none.
     has_secret_link: bool,
 }
 
@@ -418,14 +418,7 @@ impl Located {
         entry.require(FileKind::File, &self.shown())?;
         // A pipe may have replaced the file: opening it must not wait for a writer.
         let flags = flags | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-        // Files that are secret by their own name are judged by the policy.
-        if self.has_secret_link && !self.links.is_readable(&self.absolute) {
-            let message = format!(
-                "{} holds secrets: a link with the name of a secret leads to it",
-                self.shown()
-            );
-            return Err(ToolError::new("ARG003", message));
-        }
+        self.refuse_secret_link()?;
         let is_open = !is_secret(&self.relative);
         let file = if is_open && self.links.has_secret_folders() {
             self.open_outside_secret_folders(flags)?
@@ -441,6 +434,18 @@ impl Located {
             return Err(ToolError::new("ARG003", message));
         }
         Ok(file)
+    }
+
+    /// Fails if a link with the name of a secret leads to the path. Paths that are secret by their
+    /// own names are judged by the policy.
+    fn refuse_secret_link(&self) -> Result<(), ToolError> {
+        if !self.has_secret_link || self.links.is_readable(&self.absolute) {
+            return Ok(());
+        }
+        let shown = self.shown();
+        let message =
+            format!("{shown} holds secrets: a link with the name of a secret leads to it");
+        Err(ToolError::new("ARG003", message))
     }
 
     /// Opens the file. Fails if it is below a renamed secret folder.
@@ -473,9 +478,11 @@ impl Located {
     }
 
     /// Opens the located folder, for listing and for resolving names in it. Fails if the path is
-    /// not a folder, or another folder has replaced the located one.
+    /// not a folder, a link with the name of a secret leads to it, or another folder has replaced
+    /// the located one.
     pub fn open_dir(&self) -> Result<OwnedFd, ToolError> {
         self.existing()?.require(FileKind::Folder, &self.shown())?;
+        self.refuse_secret_link()?;
         let folder = self.open(OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
         self.same(&folder)?;
         Ok(folder)

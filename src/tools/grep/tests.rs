@@ -228,3 +228,13 @@ fn denied_files_are_left_out() {
     let found = grep(&desk, &json!({"pattern": "one", "path": "b", "glob": "x"}));
     assert_eq!(found, "b/x:1:one\n");
 }
+
+#[test]
+fn secret_folders_and_links_to_them_are_not_searched() {
+    let desk = desk(&[("a.txt", "KEY=0\n"), (".env/real", "KEY=1\n"), ("keep/x", "KEY=2\n")]);
+    let found = grep(&desk, &json!({"pattern": "KEY"}));
+    assert_eq!(found, "a.txt:1:KEY=0\nkeep/x:1:KEY=2\n[1 secret files not searched]");
+    std::os::unix::fs::symlink("keep", desk.path("work/.aws")).unwrap();
+    let error = refused(&desk, &json!({"pattern": "KEY", "path": ".aws"}));
+    assert!(error.message.contains("a link with the name of a secret"), "{error}");
+}

@@ -217,6 +217,58 @@ fn inner_links_are_followed_and_outer_links_refused() {
 }
 
 #[test]
+fn file_behind_a_link_with_the_name_of_a_secret_is_not_opened() {
+    let fixture = fixture();
+    let work = fixture.base().join("work");
+    for folder in ["data/sso", "c", ".env.d"] {
+        fs::create_dir_all(work.join(folder)).unwrap();
+    }
+    for file in ["data/real", "data/sso/token", "data/config.json", "c/real"] {
+        fs::write(work.join(file), "secret").unwrap();
+    }
+    fixture.link("data/real", ".env");
+    fixture.link("data", ".aws");
+    fixture.link("data", ".docker");
+    fixture.link(".env", "x");
+    fixture.link(work.join(".env"), "absolute");
+    fixture.link("sub/../.docker/config.json", "pair");
+    fixture.link("c", "c.env");
+    fixture.link("sub/b.txt", "plain");
+    fixture.link(".", "here");
+    symlink(work.join(".env"), fixture.base().join("extra/y")).unwrap();
+    let refused = |path: &str| {
+        let place = fixture.workspace.locate(path).unwrap();
+        let is_folder = place.entry().unwrap().kind == FileKind::Folder;
+        let flags = OFlag::O_RDONLY;
+        let opened = if is_folder { place.open_dir() } else { place.open_file(flags) };
+        opened.is_err_and(|error| error.message.contains("a link with the name of a secret"))
+    };
+    let extra = fixture.base().join("extra/y").display().to_string();
+    for path in [
+        ".env",
+        "x",
+        "here/x",
+        "absolute",
+        "pair",
+        ".aws",
+        ".aws/real",
+        ".aws/sso/token",
+        ".aws/sso",
+        ".docker/config.json",
+        "here/.docker/config.json",
+        "c.env",
+        "c.env/real",
+        &extra,
+    ] {
+        assert!(refused(path), "{path}");
+    }
+    // Without a link, the policy judges the path.
+    for path in ["plain", "here/plain", "data/real", "c", "here", ".docker", ".env.d", "a.txt"] {
+        assert!(!refused(path), "{path}");
+    }
+}
+
+#[test]
 fn path_walk_agrees_with_the_kernel() {
     let fixture = fixture();
     fixture.link("sub/../sub/b.txt", "inside");

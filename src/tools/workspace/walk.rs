@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::Mode;
 pub use posse_base::resolved_path::{FOLDER, open_beneath};
+use posse_base::secrets::way;
 
 use super::entry::{FileKind, FileStatus};
 use super::{Root, entry};
@@ -21,11 +22,17 @@ const LINKS_MAX: u32 = 40;
 const DEPTH_MAX: usize = 200;
 
 /// Result of resolving a path. The file need not exist; its metadata `entry` is then `None`.
+#[derive(Clone)]
 pub(super) struct ResolvedPath {
     pub(super) root: usize,
     /// Path relative to the root, without symbolic links; empty for the root itself.
     pub(super) relative: PathBuf,
     pub(super) entry: Option<FileStatus>,
+    /// True if the path, a name on the way to it, or the text of a link on the way is that of a
+    /// secret.
+    pub(super) names_secret: bool,
+    /// Number of links on the way.
+    links: u32,
 }
 
 /// Reason why a path cannot be resolved.
@@ -50,10 +57,18 @@ pub(super) fn root_of<'a>(roots: &[Root], absolute: &'a Path) -> Option<(usize, 
 /// targets are in a root; any other link is an error.
 pub(super) fn resolve(roots: &[Root], root: usize, path: &Path) -> Result<ResolvedPath, WalkError> {
     #[cfg(target_os = "linux")]
-    if let Some(place) = ask_kernel(roots, root, path) {
-        return Ok(place);
+    let known = ask_kernel(roots, root, path);
+    #[cfg(target_os = "linux")]
+    if let Some(place) = known.as_ref().filter(|place| place.relative == path) {
+        return Ok(place.clone());
     }
+    // The kernel does not tell the names of links on the way.
     let place = resolve_stepwise(roots, root, path)?;
+    #[cfg(target_os = "linux")]
+    if let Some(known) = known.filter(|_| place.links == 0) {
+        // The file system ignores case: the kernel knows the stored spelling.
+        return Ok(ResolvedPath { names_secret: place.names_secret, ..known });
+    }
     #[cfg(target_os = "macos")]
     let place = restore_spelling(roots, place);
     Ok(place)
@@ -66,7 +81,8 @@ pub(super) fn resolve_stepwise(
     root: usize,
     path: &Path,
 ) -> Result<ResolvedPath, WalkError> {
-    let mut walk = Walk { roots, root, here: Vec::new(), todo: Vec::new(), links: 0 };
+    let (here, todo) = (Vec::new(), Vec::new());
+    let mut walk = Walk { roots, root, here, todo, links: 0, names_secret: false };
     walk.follow(path)?;
     walk.run()
 }
@@ -104,7 +120,9 @@ fn ask_kernel(roots: &[Root], root: usize, path: &Path) -> Option<ResolvedPath> 
     let real = entry::real_path(&found).ok()?;
     let relative = real.strip_prefix(&roots[root].path).ok()?.to_owned();
     // The path of a removed file reads as one that never existed.
-    (entry.links > 0).then_some(ResolvedPath { root, relative, entry: Some(entry) })
+    let names_secret = way::names_secret(path);
+    let place = ResolvedPath { root, relative, entry: Some(entry), names_secret, links: 0 };
+    (entry.links > 0).then_some(place)
 }
 
 /// State of a stepwise walk from a root towards a path.
@@ -116,6 +134,8 @@ struct Walk<'a> {
     /// Names that are still to be resolved, the next one last.
     todo: Vec<OsString>,
     links: u32,
+    /// As [`ResolvedPath::names_secret`], so far.
+    names_secret: bool,
 }
 
 impl Walk<'_> {
@@ -161,7 +181,7 @@ impl Walk<'_> {
         if self.todo.is_empty() { Ok(Some(entry)) } else { Err(WalkError::System(Errno::ENOTDIR)) }
     }
 
-    /// Prepends `path` to the remaining path. An absolute `path` restarts the walk at the root that
+    /// Prepends `path` to the remaining path, and judges the names of both. An absolute `path` restarts the walk at the root that
     /// contains it; in no root, it is an error.
     fn follow(&mut self, path: &Path) -> Result<(), WalkError> {
         let mut rest = path;
@@ -171,6 +191,9 @@ impl Walk<'_> {
         }
         let names = rest.components().rev().filter(|part| *part != Component::CurDir);
         self.todo.extend(names.map(|part| part.as_os_str().to_owned()));
+        let here = self.here.iter().map(|(name, _)| name);
+        let whole: PathBuf = here.chain(self.todo.iter().rev()).collect();
+        self.names_secret |= way::names_secret(&whole);
         Ok(())
     }
 
@@ -190,7 +213,8 @@ impl Walk<'_> {
     fn place(self, last: Option<OsString>, entry: Option<FileStatus>) -> ResolvedPath {
         let mut relative: PathBuf = self.here.into_iter().map(|(name, _)| name).collect();
         relative.extend(last);
-        ResolvedPath { root: self.root, relative, entry }
+        let Walk { root, links, names_secret, .. } = self;
+        ResolvedPath { root, relative, entry, names_secret, links }
     }
 
     fn folder(&self) -> BorrowedFd<'_> {
