@@ -10,7 +10,9 @@ use nix::fcntl::OFlag;
 use posse_base::failure::{ErrorCode, Exit, Failure, printable};
 use posse_base::resolved_path;
 use posse_base::secrets::files::SecretFiles;
-use posse_base::secrets::is_secret;
+use posse_base::secrets::way;
+
+use crate::found_files::is_instruction_name;
 
 /// Maximum number of files per folder.
 const FILES_MAX: usize = 200;
@@ -61,25 +63,19 @@ pub(crate) fn read(folder: &Path, within: Option<&Path>) -> (Vec<AgentFile>, Vec
     (files, flaws)
 }
 
-/// Reads up to `limit` + 1 bytes of a regular file, without blocking. `within`: folder that must
-/// contain the file after symbolic links are resolved, and a word for that folder. With `within`, a
-/// secret file is an error, because its text would be sent to the provider; so is a file with
-/// several hard links, one of which may be a secret file.
+/// Reads up to `limit` + 1 bytes of a regular file, without blocking. `within`: folder without links
+/// in its path that must contain the file after symbolic links are resolved, and a word for that
+/// folder. With `within`, a file that is or may be a secret is an error, because its text would be
+/// sent to the provider.
 pub(super) fn read_file(
     path: &Path,
     within: Option<(&Path, &str)>,
     limit: usize,
 ) -> Result<Vec<u8>, String> {
-    let resolved = path.canonicalize().map_err(|error| error.to_string())?;
-    if let Some((root, word)) = within
-        && !resolved.starts_with(root)
-    {
-        return Err(format!("it leads out of the {word}"));
-    }
-    let below = within.and_then(|(root, _)| resolved.strip_prefix(root).ok());
-    if below.is_some_and(|below| is_secret(&below.to_string_lossy())) {
-        return Err("it leads to a secret file".into());
-    }
+    let resolved = match within {
+        Some((root, word)) => resolve_within(path, root, word)?,
+        None => path.canonicalize().map_err(|error| error.to_string())?,
+    };
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let file = resolved_path::open(&resolved, flags).map_err(|error| error.to_string())?;
     let file = File::from(file);
@@ -99,4 +95,27 @@ pub(super) fn read_file(
     let read = file.take(limit as u64 + 1).read_to_end(&mut bytes);
     read.map_err(|error| error.to_string())?;
     Ok(bytes)
+}
+
+/// Resolves the links of `path`. Fails if it leads out of `root`, through a name of a secret, or by a
+/// link to a file without the name of one that has instructions, to which a link with the name of a
+/// secret may lead, too.
+fn resolve_within(path: &Path, root: &Path, word: &str) -> Result<PathBuf, String> {
+    let way = way::resolve(root, path).map_err(|error| error.to_string())?;
+    if !way.path.starts_with(root) {
+        return Err(format!("it leads out of the {word}"));
+    }
+    if way.names_secret {
+        return Err("it leads to a secret file".into());
+    }
+    let is_alike = || way.path.extension().is_some_and(|ending| path.extension() == Some(ending));
+    if way.is_linked && !is_alike() && !is_instruction_name(way.path.file_name()) {
+        let below = way.path.strip_prefix(root).unwrap_or(&way.path).display().to_string();
+        return Err(format!(
+            "it leads to {}, which may hold other things than instructions; give that file a name \
+             that ends in .md",
+            printable(&below)
+        ));
+    }
+    Ok(way.path)
 }

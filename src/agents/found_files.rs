@@ -1,6 +1,7 @@
 //! Files with instructions, rules or settings for agents that exist in a project, and the use that
 //! posse makes of each: those that it reads, and those of other programs that it does not.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
@@ -138,6 +139,15 @@ pub fn found_files(
         }
     }
     found
+}
+
+/// True if a file `name` holds instructions for agents or other text for people, by the ending of the
+/// name or as the instruction file of another program.
+pub(crate) fn is_instruction_name(name: Option<&OsStr>) -> bool {
+    let Some(name) = name.and_then(OsStr::to_str) else { return false };
+    let is_of_others = |(path, reason): &(&str, &str)| *path == name && *reason == OTHER_NAME;
+    [".md", ".mdc", ".markdown"].iter().any(|ending| name.ends_with(ending))
+        || OTHERS.iter().any(is_of_others)
 }
 
 fn exists(path: &Path) -> bool {

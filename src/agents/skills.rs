@@ -10,11 +10,12 @@ mod tool;
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use posse_base::failure::{ErrorCode, Exit, Failure, did_you_mean, printable};
 use posse_base::hex::sha256;
-use posse_base::secrets::is_secret;
+use posse_base::secrets::{is_secret, way};
 
 use definition::is_name;
 use folder::{FILES_MAX, MAIN, MAIN_BYTES_MAX};
@@ -74,7 +75,7 @@ impl Skill {
     /// folder cannot be read.
     pub fn files(&self) -> Vec<(String, u64)> {
         let listing = folder::list(&self.folder, false, FILES_MAX).unwrap_or_default();
-        let theirs = |(path, _): &(String, u64)| path != MAIN && !is_secret(path);
+        let theirs = |(path, _): &(String, u64)| path != MAIN && !self.has_secret(path);
         listing.files.into_iter().filter(theirs).collect()
     }
 
@@ -144,10 +145,17 @@ impl Skill {
         (self.body[..end].trim_end(), Some(self.body_line + lines))
     }
 
+    /// True if the file `path` of the skill has the name of a secret, also together with that of the
+    /// skill's folder.
+    fn has_secret(&self, path: &str) -> bool {
+        let folder = self.folder.file_name().unwrap_or_default();
+        is_secret(&Path::new(folder).join(path).to_string_lossy())
+    }
+
     /// Text of the file `path` of the skill. The error is the reason for refusing it, for example a
     /// binary, large or secret file, or a file that differs from the trusted version.
     fn file(&self, path: &str) -> Result<String, String> {
-        if is_secret(path) {
+        if self.has_secret(path) {
             return Err("it holds secrets".to_owned());
         }
         let bytes = folder::read(&self.folder, path, FILE_BYTES_MAX);
@@ -424,15 +432,27 @@ fn skill_folders(
     for name in names {
         let path = place.join(&name);
         let what = || format!("skill \"{}\" is left out", printable(&name));
-        match path.canonicalize() {
-            Ok(real) if within.is_none_or(|root| real.starts_with(root)) => {
-                found.push((name, real));
-            }
-            Ok(_) => leave_out(what(), &path, "it leads out of the project"),
-            Err(error) => leave_out(what(), &path, &error.to_string()),
+        match skill_folder(&path, within) {
+            Ok(real) => found.push((name, real)),
+            Err(why) => leave_out(what(), &path, &why),
         }
     }
     found
+}
+
+/// Resolves the links of `path`, a skill's folder. With `within`, fails if it leads out of that folder
+/// or through a name of a secret.
+fn skill_folder(path: &Path, within: Option<&Path>) -> Result<PathBuf, String> {
+    let text = |error: io::Error| error.to_string();
+    let Some(root) = within else { return path.canonicalize().map_err(text) };
+    let way = way::resolve(root, path).map_err(text)?;
+    if !way.path.starts_with(root) {
+        return Err("it leads out of the project".to_owned());
+    }
+    if way.names_secret {
+        return Err("it leads to secret files".to_owned());
+    }
+    Ok(way.path)
 }
 
 fn left_out(what: String, path: &Path, why: &str) -> Failure {

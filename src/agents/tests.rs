@@ -80,8 +80,7 @@ fn prompts_are_short_and_tools_separate() {
 #[test]
 fn instruction_files_never_contain_a_secret() {
     type Prepare<'a> = &'a dyn Fn(&InstructionFolders);
-    let folders =
-        || InstructionFolders::new().file("repo/.env", "KEY=1").file("repo/rules", "words");
+    let folders = || InstructionFolders::new().file("repo/.env", "KEY=1");
     let cases: [(&str, Prepare<'_>); 4] = [
         ("a link", &|it| symlink(".env", it.path("repo/AGENTS.md")).unwrap()),
         ("a chain", &|it| {
@@ -105,9 +104,56 @@ fn instruction_files_never_contain_a_secret() {
         assert_eq!(found.blocks, [], "{name}");
         assert_eq!(found.notices.len(), 1, "{name}: {:?}", found.notices);
     }
-    let it = folders();
-    symlink("rules", it.path("repo/AGENTS.md")).unwrap();
-    assert_eq!(it.read().blocks.len(), 1, "other links are followed");
+}
+
+#[test]
+fn instruction_links_lead_to_no_secret_by_any_name_on_the_way() {
+    let cases: &[&[(&str, &str)]] = &[
+        &[("AGENTS.md", ".env.d/x.md")],
+        &[("AGENTS.md", ".env"), (".env", "data/real")],
+        &[("AGENTS.md", ".env"), (".env", "data/real.md")],
+        &[("AGENTS.md", "x.md"), ("x.md", ".env"), (".env", "data/real.md")],
+        &[("AGENTS.md", ".aws/real.md"), (".aws", "data")],
+        &[("AGENTS.md", ".docker/config.json"), (".docker", "data")],
+        // Nothing but another link tells that these are secrets.
+        &[("AGENTS.md", "data/real"), (".env", "data/real")],
+        &[("AGENTS.md", "data/real"), ("a/b/.env", "../../data/real")],
+        &[("AGENTS.md", "data/config.json"), (".docker", "data")],
+    ];
+    for links in cases {
+        let it = InstructionFolders::new();
+        for folder in ["data", ".env.d"] {
+            fs::create_dir(it.path("repo").join(folder)).unwrap();
+        }
+        for file in [".env.d/x.md", "data/real", "data/real.md", "data/config.json"] {
+            fs::write(it.path("repo").join(file), "KEY=1").unwrap();
+        }
+        for (link, target) in *links {
+            symlink(target, it.path("repo").join(link)).unwrap();
+        }
+        let found = it.read();
+        assert_eq!(found.blocks, [], "{links:?}");
+        assert!(found.notices[0].starts_with("AGENTS.md: skipped, it leads to "), "{found:?}");
+    }
+}
+
+#[test]
+fn links_between_files_with_instructions_are_followed() {
+    for target in
+        ["CLAUDE.md", "docs/agents.md", "docs/rules.mdc", ".cursorrules", "docs/./up/x.md"]
+    {
+        let it = InstructionFolders::new();
+        fs::create_dir(it.path("repo/docs")).unwrap();
+        symlink("../docs", it.path("repo/docs/up")).unwrap();
+        let file = it.path("repo").join(target);
+        fs::write(file, "words").unwrap();
+        symlink(format!("../{target}"), it.path("repo/a/AGENTS.md")).unwrap();
+        symlink(it.path("repo/a/AGENTS.md"), it.path("repo/a/b/AGENTS.md")).unwrap();
+        let found = it.read();
+        let read = |source: &str| sources(&found).contains(&(source, "words"));
+        assert!(read("a/AGENTS.md") && read("a/b/AGENTS.md"), "{target}: {found:?}");
+        assert_eq!(found.notices, [""; 0], "{target}");
+    }
 }
 
 #[test]

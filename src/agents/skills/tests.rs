@@ -293,13 +293,43 @@ fn long_skill_is_given_in_pages() {
 }
 
 #[test]
+fn skill_of_a_project_is_no_folder_with_secrets() {
+    let place = SkillFolders::new()
+        .skill("work/.aws/x", "x")
+        .skill("work/keep/y", "y")
+        .skill("work/.docker", "z")
+        .file("work/.docker/config.json", "KEY=1")
+        .skill("work/skills/plain", "plain");
+    fs::create_dir_all(place.path("work/.claude/skills")).unwrap();
+    symlink("keep", place.path("work/.env")).unwrap();
+    for (link, target) in
+        [("x", ".aws/x"), ("y", ".env/y"), ("z", ".docker"), ("plain", "skills/plain")]
+    {
+        let link = place.path("work/.claude/skills").join(link);
+        symlink(Path::new("../..").join(target), link).unwrap();
+    }
+    let place = SkillFolders { trusts_all: true, ..place };
+    let skills = place.load();
+    assert_eq!(names(&skills), ["plain", "z"]);
+    let refused = |name: &str| {
+        format!(
+            "SKL001 work/.claude/skills/{name} skill \"{name}\" is left out: it leads to secret files"
+        )
+    };
+    assert_eq!(place.lines(&skills.refused), [refused("x"), refused("y")]);
+    let skill = skills.find("z").unwrap();
+    assert_eq!(skill.files(), []);
+    assert_eq!(skill.file("config.json"), Err("it holds secrets".to_owned()));
+}
+
+#[test]
 fn nothing_is_listed_or_read_through_a_link_above_a_skill() {
     let base = tempfile::tempdir().unwrap();
     let at = |name: &str| base.path().canonicalize().unwrap().join(name);
     fs::create_dir_all(at("w/skill/more")).unwrap();
     fs::write(at("w/skill/more/note"), "words").unwrap();
     let folder = at("w/skill");
-    let names = |found: std::io::Result<folder::SkillFiles>| {
+    let names = |found: io::Result<folder::SkillFiles>| {
         found.map(|found| found.files.into_keys().collect::<Vec<_>>()).ok()
     };
     assert_eq!(names(folder::list(&folder, true, 9)), Some(vec!["more/note".to_owned()]));
