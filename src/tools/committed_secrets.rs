@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use posse_actors::event::SandboxTier;
 use posse_actors::ports::ToolError;
 use posse_sandbox::Sandbox;
+use tokio::sync::OnceCell;
 
 use crate::ToolEnvironment;
 
@@ -38,6 +39,8 @@ pub struct CommittedSecrets {
     scratch: PathBuf,
     /// Files about which [`CommittedSecrets::decide_about`] has decided.
     asked: Arc<Mutex<BTreeMap<PathBuf, Version>>>,
+    /// Set when the workspace was searched for secrets.
+    searched: Arc<OnceCell<()>>,
 }
 
 /// Inode number and time of the last change of a file.
@@ -59,7 +62,25 @@ impl CommittedSecrets {
     pub(crate) fn new(env: &ToolEnvironment, sandbox: Arc<Sandbox>) -> CommittedSecrets {
         let folder = env.workspace.cwd().to_owned();
         let scratch = env.session_dir.join("tmp");
-        CommittedSecrets { sandbox, folder, scratch, asked: Arc::default() }
+        let (asked, searched) = (Arc::default(), Arc::default());
+        CommittedSecrets { sandbox, folder, scratch, asked, searched }
+    }
+
+    /// Searches the workspace for secrets before the first file is opened, as before each command:
+    /// only a search finds that `data/real` is one, because a link `.env` leads to it. If the search
+    /// fails, as in a workspace that is too large for it, secrets are known by their names alone: a
+    /// second search would take as long.
+    pub(crate) async fn search_once(&self) {
+        let search = || async {
+            if self.sandbox.tier() == SandboxTier::None {
+                return;
+            }
+            let searched = self.sandbox.decide_tracked(self.folder.clone(), &self.scratch).await;
+            if let Err(error) = searched {
+                tracing::debug!(%error, "secrets are known by their names alone");
+            }
+        };
+        self.searched.get_or_init(search).await;
     }
 
     /// Asks git about tracked files for which it is not known whether they are as in the commit.

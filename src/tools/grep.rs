@@ -16,7 +16,6 @@ use posse_actors::ports::{
     ToolOutput,
 };
 use posse_base::failure::printable;
-use posse_sandbox::Sandbox;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -25,7 +24,7 @@ use crate::committed_secrets::{self, ReadingTool};
 use crate::grep::search::{Hits, Query, SearchResult};
 use crate::listing::{self, Stop};
 use crate::workspace::{FileKind, Located};
-use crate::{ToolEnvironment, digest, left_out, output, parsed, prepared, refusal, spec};
+use crate::{digest, left_out, output, parsed, prepared, refusal, spec};
 
 pub(crate) const NAME: &str = "grep";
 /// Rule group of the tool.
@@ -44,7 +43,7 @@ const REGEX_BYTES_MAX: usize = 4 << 20;
 const REASON_BYTES_MAX: usize = 1000;
 
 /// Creates the tool `grep`.
-pub fn tool(env: Arc<ToolEnvironment>, sandbox: &Arc<Sandbox>) -> Arc<dyn Tool> {
+pub fn tool(reading: Arc<ReadingTool>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
         "Finds lines that match a regular expression (Rust syntax), as \
@@ -62,7 +61,7 @@ pub fn tool(env: Arc<ToolEnvironment>, sandbox: &Arc<Sandbox>) -> Arc<dyn Tool> 
         }),
         &["pattern"],
     );
-    Arc::new(BuiltinTool::new(spec, ReadingTool::new(env, sandbox), prepare, run))
+    Arc::new(BuiltinTool::new(spec, reading, prepare, run))
 }
 
 #[derive(Debug, Deserialize)]
@@ -106,6 +105,7 @@ async fn prepare(
     let place = env.workspace.locate(given.path.as_deref().unwrap_or("."))?;
     let Some(entry) = place.entry() else { return Ok(refusal::missing(NAME, &place)) };
     let is_folder = entry.kind == FileKind::Folder;
+    committed.search_once().await;
     if place.has_secret_name() {
         committed.decide().await;
     }

@@ -61,6 +61,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::budget::Budgets;
+use crate::committed_secrets::ReadingTool;
 use crate::jobs::Jobs;
 use crate::reads::ReadTable;
 use crate::workspace::Workspace;
@@ -291,15 +292,16 @@ pub const NAMES: [&str; 15] = [
 pub fn builtin(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Toolbox {
     let budgets = Arc::clone(&env.budgets);
     let of_jobs = if env.jobs.is_closed() { Vec::new() } else { jobs::tools(&env) };
+    let reading = ReadingTool::new(Arc::clone(&env), &sandbox);
     let tools = [
         // File tools.
-        read_file::tool(Arc::clone(&env), &sandbox),
+        read_file::tool(Arc::clone(&reading)),
         list_dir::tool(Arc::clone(&env)),
         write_file::tool(Arc::clone(&env)),
         edit_file::tool(Arc::clone(&env)),
         multi_edit::tool(Arc::clone(&env)),
         // Search and command tools.
-        grep::tool(Arc::clone(&env), &sandbox),
+        grep::tool(reading),
         glob::tool(Arc::clone(&env)),
         bash::tool(env, sandbox),
         // Tools for the user.

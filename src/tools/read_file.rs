@@ -22,7 +22,6 @@ use posse_actors::ports::{
 };
 use posse_base::failure::printable;
 use posse_base::hex::hex;
-use posse_sandbox::Sandbox;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -40,7 +39,7 @@ use posse_base::hex::sha256;
 const NAME: &str = "read_file";
 
 /// Creates the tool `read_file`.
-pub fn tool(env: Arc<ToolEnvironment>, sandbox: &Arc<Sandbox>) -> Arc<dyn Tool> {
+pub fn tool(reading: Arc<ReadingTool>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
         "Reads a text file of any size, or shows a PNG, JPEG, GIF or WebP image. Lines come as \
@@ -59,7 +58,7 @@ pub fn tool(env: Arc<ToolEnvironment>, sandbox: &Arc<Sandbox>) -> Arc<dyn Tool> 
         }),
         &["path"],
     );
-    let mut tool = BuiltinTool::new(spec, ReadingTool::new(env, sandbox), prepare, run);
+    let mut tool = BuiltinTool::new(spec, reading, prepare, run);
     tool.history_shortened = |tool| tool.env.reads.forget_shown();
     Arc::new(tool)
 }
@@ -109,6 +108,7 @@ async fn prepare(
         if place.entry().is_none() {
             return Ok(refusal::missing(NAME, &place));
         }
+        committed.search_once().await;
         if place.has_secret_name() {
             committed.decide().await;
         }

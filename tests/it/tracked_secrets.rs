@@ -484,6 +484,34 @@ fn file_behind_a_secret_link_stays_hidden() {
     assert!(results[0].contains("a link with the name of a secret"), "{results:?}");
 }
 
+/// The workspace is searched for such links before the first file is read, also without commands.
+#[test]
+fn file_behind_a_secret_link_is_closed_before_the_first_command() {
+    let server = ModelServer::start(vec![
+        calls(&[
+            ("read_file", json!({"path": "data/real.txt"})),
+            ("grep", json!({"pattern": "KEY", "path": "data"})),
+        ]),
+        calls(&[("read_file", json!({"path": "dk/config.json"}))]),
+        calls(&[("read_file", json!({"path": ".env.d/../keep/x"}))]),
+        calls(&[("read_file", json!({"path": "README"}))]),
+        says("done"),
+    ]);
+    let machine = Machine::with(&server);
+    for path in ["data/real.txt", "dk/config.json", "keep/x"] {
+        machine.write(path, SECRET);
+    }
+    machine.write("README", "plain words");
+    for (target, link) in [("data/real.txt", ".env"), ("dk", ".docker"), ("keep", ".aws")] {
+        std::os::unix::fs::symlink(target, machine.work(link)).unwrap();
+    }
+    machine.posse(&["run", "--permission-mode", "plan", "go"]);
+    let results = server.tool_results();
+    assert_eq!(results.len(), 5, "{results:?}");
+    assert!(results.iter().all(|text| !text.contains(SECRET.trim_end())), "{results:?}");
+    assert!(results[4].contains("plain words"), "{results:?}");
+}
+
 /// A file that the user changes while a call waits for permission is not read.
 #[test]
 fn file_that_changes_before_it_is_read_is_withheld() {
