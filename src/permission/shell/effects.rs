@@ -419,24 +419,6 @@ mod tests {
             "git reset --hard HEAD~1",
             "git -C sub reset --hard",
             "git clean -fd",
-            "git checkout -f main",
-            "git checkout --ours a",
-            "git checkout 'a*'",
-            "git checkout :/",
-            "git checkout ../",
-            "git checkout $X",
-            "git checkout -p",
-            "git checkout -B x",
-            "git --icase-pathspecs checkout A",
-            "git --glob-pathspecs checkout a",
-            "GIT_ICASE_PATHSPECS=1 git checkout A",
-            "env GIT_GLOB_PATHSPECS=1 git checkout a",
-            "export GIT_ICASE_PATHSPECS=1; git checkout A",
-            "git checkout --pathspec-from-file=x",
-            "git --work-tree=sub checkout a",
-            "git --git-dir x/.git checkout a",
-            "git -c core.worktree=sub checkout a",
-            "GIT_WORK_TREE=sub git checkout a",
             "git reset --har",
             "git -c x=y reset --har HEAD~1",
             "git clean -fd -enope",
@@ -487,6 +469,32 @@ mod tests {
             "$X -rf a",
             "eval \"$X\"",
             "rsync --delete a b",
+        ] {
+            assert!(found(command).destroys.is_some(), "{command}: {:?}", found(command));
+        }
+    }
+
+    #[test]
+    fn checkout_by_pattern_force_or_of_another_tree_discards_work() {
+        for command in [
+            "git checkout -f main",
+            "git checkout --ours a",
+            "git checkout 'a*'",
+            "git checkout :/",
+            "git checkout ../",
+            "git checkout $X",
+            "git checkout -p",
+            "git checkout -B x",
+            "git --icase-pathspecs checkout A",
+            "git --glob-pathspecs checkout a",
+            "GIT_ICASE_PATHSPECS=1 git checkout A",
+            "env GIT_GLOB_PATHSPECS=1 git checkout a",
+            "export GIT_ICASE_PATHSPECS=1; git checkout A",
+            "git checkout --pathspec-from-file=x",
+            "git --work-tree=sub checkout a",
+            "git --git-dir x/.git checkout a",
+            "git -c core.worktree=sub checkout a",
+            "GIT_WORK_TREE=sub git checkout a",
         ] {
             assert!(found(command).destroys.is_some(), "{command}: {:?}", found(command));
         }
