@@ -448,7 +448,7 @@ fn never_suggested(program: &str) -> bool {
 
 /// Describes the uncovered parts for a permission request: at most [`NAMED_MAX`] different ones,
 /// followed by `and more` if there are more.
-fn missing_text(missing: &[Uncovered<'_>]) -> String {
+pub(super) fn missing_text(missing: &[Uncovered<'_>]) -> String {
     let mut named: Vec<String> = Vec::new();
     for uncovered in missing {
         let text = match uncovered.part {

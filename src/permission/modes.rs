@@ -13,7 +13,7 @@ use posse_base::failure::printable;
 use posse_base::protected::is_protected_in;
 use posse_base::secrets::is_secret;
 
-use crate::commands::{Uncovered, only_reads};
+use crate::commands::{Uncovered, missing_text, only_reads};
 use crate::shell::allow::PlainCommand;
 use crate::shell::effects::{Hazards, hazards, moves_files};
 use crate::shell::options::Reading;
@@ -105,7 +105,11 @@ impl RulePolicy {
             }
             // Nothing is asked about that has no question.
             (ModeDecision::Ask(_), Verdict::Allow(_)) | (ModeDecision::Deny, _) => {
-                let why = denial(mode, class, confinement, reason.as_deref());
+                let why = if mode == PermissionMode::Locked {
+                    self.denial_in_locked(case)
+                } else {
+                    denial(mode, class, confinement, reason.as_deref())
+                };
                 let why = if mode == PermissionMode::Plan && case.action.is_trial() {
                     format!("a dry run is judged as in the mode plan: {why}")
                 } else {
@@ -114,6 +118,20 @@ impl RulePolicy {
                 deny(&format!("permission mode: {mode}"), &why)
             }
         }
+    }
+
+    /// Reason of a denial in the mode `locked`: the parts of commands that no rule or grant covers, or
+    /// the action.
+    fn denial_in_locked(&self, case: &JudgedAction<'_>) -> String {
+        let missing = if case.scripts.is_empty() {
+            format!("no rule or grant allows to {}", case.action.summary)
+        } else {
+            missing_text(&self.uncovered(case))
+        };
+        format!(
+            "the permission mode is locked, and no user is asked: {missing}. Work without it, or tell \
+             the user which rule is missing"
+        )
     }
 
     /// The parts of the commands that `mode` does not allow by themselves. `None` if these are all
@@ -326,6 +344,10 @@ fn command_class(
     if only_files { EffectClass::FileCommand } else { EffectClass::Command }.into()
 }
 
+/// Why a deletion of named files is asked about although checkpoints cover most deletions.
+const UNCOVERED_FILES: &str = ", and no checkpoint can bring back all of them (they are ignored by git, secret, \
+                               protected, too large, in another repository, or do not exist)";
+
 /// Reason why the commands are [`EffectClass::Destruction`]; `None` if they are not known to delete,
 /// overwrite or discard, or only delete or replace files that a checkpoint can bring back.
 fn destruction(
@@ -335,6 +357,13 @@ fn destruction(
 ) -> Option<String> {
     let destroys = hazards.iter().find_map(|hazards| hazards.destroys.clone());
     let destroys = destroys.filter(|_| !is_restorable(case, settings));
+    let names_files = case.action.operations.iter().any(|operation| {
+        matches!(operation, Operation::Execute { deletions, .. } if !deletions.paths.is_empty())
+    });
+    let destroys = destroys.map(|why| {
+        let not_covered = if names_files { UNCOVERED_FILES } else { "" };
+        format!("{why}{not_covered}")
+    });
     let is_covered = match case.action.operations.as_slice() {
         [Operation::Execute { replaces, deletions, .. }] => {
             // A file that is moved over another one loses its own name.
@@ -405,11 +434,6 @@ fn denial(
     confinement: CommandConfinement,
     reason: Option<&str>,
 ) -> String {
-    if mode == PermissionMode::Locked {
-        return "the permission mode is locked: only what rules and grants of the user allow runs, \
-                and nobody is asked. Work without it, or tell the user which rule is missing"
-            .to_owned();
-    }
     let is_command = matches!(
         class,
         EffectClass::ReadingCommand

@@ -193,8 +193,10 @@ impl Workspace {
     fn outside(&self, path: &str) -> ToolError {
         let roots: Vec<String> = self.roots().map(|root| root.display().to_string()).collect();
         let (path, roots) = (printable(path), printable(&roots.join(", ")));
-        let mut what =
-            format!("{path} is outside the workspace; reachable is what lies below {roots}");
+        let mut what = format!(
+            "{path} is outside the workspace; reachable is what lies below {roots}; the user can \
+             add a folder with --add-dir"
+        );
         if path.starts_with("/tmp/") {
             what.push_str("; commands have a /tmp of their own: use bash, such as `cat`");
         }

@@ -95,17 +95,17 @@ fn path_errors_name_the_fix() {
     read_file {"path":"file:///etc/passwd"}
         ARG002 file:///etc/passwd: is a URL; name the path itself
     read_file {"path":"/etc/passwd"}
-        ARG003 /etc/passwd is outside the workspace; reachable is what lies below WORK
+        ARG003 /etc/passwd is outside the workspace; reachable is what lies below WORK; the user can add a folder with --add-dir
     read_file {"path":"../outside.txt"}
-        ARG003 ../outside.txt is outside the workspace; reachable is what lies below WORK
+        ARG003 ../outside.txt is outside the workspace; reachable is what lies below WORK; the user can add a folder with --add-dir
     read_file {"path":"sub/../../outside.txt"}
-        ARG003 sub/../../outside.txt is outside the workspace; reachable is what lies below WORK
+        ARG003 sub/../../outside.txt is outside the workspace; reachable is what lies below WORK; the user can add a folder with --add-dir
     read_file {"path":"link.txt"}
-        ARG003 link.txt is outside the workspace; reachable is what lies below WORK
+        ARG003 link.txt is outside the workspace; reachable is what lies below WORK; the user can add a folder with --add-dir
     read_file {"path":"up/etc/passwd"}
-        ARG003 up/etc/passwd is outside the workspace; reachable is what lies below WORK
+        ARG003 up/etc/passwd is outside the workspace; reachable is what lies below WORK; the user can add a folder with --add-dir
     read_file {"path":"/dev/zero"}
-        ARG003 /dev/zero is outside the workspace; reachable is what lies below WORK
+        ARG003 /dev/zero is outside the workspace; reachable is what lies below WORK; the user can add a folder with --add-dir
     read_file {"path":"pipe"}
         ARG003 pipe is a pipe
     read_file {"path":"sub"}
@@ -127,7 +127,7 @@ fn path_errors_name_the_fix() {
     list_dir {"path":"a.txt"}
         ARG003 a.txt is a file, not a folder
     list_dir {"path":".."}
-        ARG003 .. is outside the workspace; reachable is what lies below WORK
+        ARG003 .. is outside the workspace; reachable is what lies below WORK; the user can add a folder with --add-dir
     glob {"path":".","pattern":"["}
         ARG005 error parsing glob '**/[': unclosed character class; missing ']'
     glob {"pattern":"../*"}
@@ -135,7 +135,7 @@ fn path_errors_name_the_fix() {
     grep {"pattern":"("}
         ARG005 pattern: regex parse error:
     grep {"path":"/etc","pattern":"x"}
-        ARG003 /etc is outside the workspace; reachable is what lies below WORK
+        ARG003 /etc is outside the workspace; reachable is what lies below WORK; the user can add a folder with --add-dir
     "#);
 }
 
@@ -182,11 +182,11 @@ fn edit_errors_name_the_fix() {
     edit_file {"newString":"b","oldString":"a","path":"binary"}
         EDT005 binary is binary; change it with bash
     write_file {"content":"mine\n","path":"../outside.txt"}
-        ARG003 ../outside.txt is outside the workspace; reachable is what lies below WORK
+        ARG003 ../outside.txt is outside the workspace; reachable is what lies below WORK; the user can add a folder with --add-dir
     write_file {"content":"mine\n","path":"link.txt"}
-        ARG003 link.txt is outside the workspace; reachable is what lies below WORK
+        ARG003 link.txt is outside the workspace; reachable is what lies below WORK; the user can add a folder with --add-dir
     write_file {"content":"mine\n","path":"up/tmp/posse-it-escaped"}
-        ARG003 up/tmp/posse-it-escaped is outside the workspace; reachable is what lies below WORK
+        ARG003 up/tmp/posse-it-escaped is outside the workspace; reachable is what lies below WORK; the user can add a folder with --add-dir
     write_file {"content":"mine\n","path":"sub"}
         ARG003 sub is a folder; list_dir shows what is in it
     write_file {"content":"mine\n","path":"pipe"}
@@ -256,7 +256,7 @@ fn command_errors_name_the_fix() {
     bash {"command":"pwd","workdir":"sub"}
         WORK/sub
     bash {"command":"pwd","workdir":"/"}
-        ARG003 / is outside the workspace; reachable is what lies below WORK
+        ARG003 / is outside the workspace; reachable is what lies below WORK; the user can add a folder with --add-dir
     bash {"command":"pwd","workdir":"none"}
         FIL001 none does not exist
     bash {"command":["ls"]}

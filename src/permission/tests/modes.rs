@@ -612,14 +612,14 @@ fn auto_without_checkpoints_decides_as_edits() {
 fn denial_tells_the_model_what_to_do() {
     let policy = policy(&[]);
     let tool = annotations("write_file");
-    for (mode, part) in [
-        (PermissionMode::Plan, "only the user can leave this mode"),
-        (PermissionMode::Locked, "nobody is asked"),
+    for (mode, call, part) in [
+        (PermissionMode::Plan, "write_file a", "only the user can leave this mode"),
+        (PermissionMode::Locked, "write_file a", "no rule or grant allows to "),
+        (PermissionMode::Locked, "bash ls && make", "`make`: no rule or grant covers it"),
     ] {
         let situation =
             Situation { mode, tool: &tool, ..situation("build", &[], AnswerSource::Human) };
-        let Verdict::Deny { reason, rule } = policy.judge(&action("write_file a"), &situation)
-        else {
+        let Verdict::Deny { reason, rule } = policy.judge(&action(call), &situation) else {
             panic!()
         };
         assert_eq!(rule, format!("permission mode: {mode}"));

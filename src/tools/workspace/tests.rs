@@ -178,7 +178,7 @@ fn path_outside_is_refused_with_the_roots() {
         error.to_string(),
         format!(
             "ARG003 ../outside/secret is outside the workspace; reachable is what lies below \
-             {base}/work, {base}/extra"
+             {base}/work, {base}/extra; the user can add a folder with --add-dir"
         )
     );
 }
