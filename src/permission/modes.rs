@@ -17,7 +17,7 @@ use crate::commands::{Uncovered, missing_text, only_reads};
 use crate::shell::allow::PlainCommand;
 use crate::shell::effects::{Hazards, hazards, moves_files};
 use crate::shell::options::Reading;
-use crate::shell::{Judged, quoted};
+use crate::shell::{Judged, Names, quoted};
 use crate::{
     JudgedAction, PolicySettings, RulePolicy, SandboxMode, command_deletions, command_outputs, deny,
 };
@@ -323,7 +323,9 @@ fn command_class(
     let sends = hazards.iter().find_map(|hazards| hazards.sends.as_ref());
     let fetches = hazards.iter().find_map(|hazards| hazards.fetches.as_ref());
     if let Some(program) = sends.or_else(|| fetches.filter(|_| !by_domain)) {
-        let reason = Some(format!("`{}` {NEEDS_NETWORK}", printable(program)));
+        let ignores_proxy = by_domain && NO_PROXY.has(program);
+        let without = if ignores_proxy { IGNORES_PROXY } else { "" };
+        let reason = Some(format!("`{}` {NEEDS_NETWORK}{without}", printable(program)));
         return Classified { class: EffectClass::NetworkCommand, reason };
     }
     if let Some(reason) = destruction(case, &hazards, settings) {
@@ -343,6 +345,13 @@ fn command_class(
     let only_files = case.scripts.iter().all(|script| is_plain(script) && script.is_read_alike());
     if only_files { EffectClass::FileCommand } else { EffectClass::Command }.into()
 }
+
+/// Programs that ignore the variables of the proxy.
+const NO_PROXY: Names = Names(
+    "dig ftp host mosh nc ncat netcat nmap nslookup ping rsh rsync scp sftp ssh telnet tracepath traceroute whois",
+);
+const IGNORES_PROXY: &str = ", and ignores the proxy of the sandbox: also after a yes it reaches nothing without \
+                             settings of its own (see the guide to the network)";
 
 /// Why a deletion of named files is asked about although checkpoints cover most deletions.
 const UNCOVERED_FILES: &str = ", and no checkpoint can bring back all of them (they are ignored by git, secret, \

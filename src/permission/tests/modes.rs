@@ -253,6 +253,26 @@ fn network_by_domain_is_the_question_of_auto_alone() {
 }
 
 #[test]
+fn question_says_that_a_program_ignores_the_proxy() {
+    let (tier, tool) = (SandboxTier::Full, annotations("bash"));
+    for (network, call, is_said) in [
+        (NetworkMode::WithHuman, "bash ssh git@github.com", true),
+        (NetworkMode::WithHuman, "bash git push", false),
+        (NetworkMode::Inherit, "bash ssh git@github.com", false),
+    ] {
+        let policy = with(PolicySettings { network, ..PolicySettings::default() });
+        let situation = Situation {
+            mode: PermissionMode::Auto,
+            tier: &tier,
+            tool: &tool,
+            ..situation("build", &[], AnswerSource::Human)
+        };
+        let Verdict::Ask(question) = policy.judge(&action(call), &situation) else { panic!() };
+        assert_eq!(question.reason.contains("ignores the proxy"), is_said, "{}", question.reason);
+    }
+}
+
+#[test]
 fn protected_destinations_of_commands_are_asked_about_each_time() {
     for call in [
         "bash cp x .git/hooks/pre-commit",
