@@ -13,7 +13,7 @@ use posse_base::secrets::is_secret;
 use crate::rules::{Rule, RuleDecision};
 use crate::shell::allow::{Ground, MAY_HOLD_SECRETS, PlainCommand};
 use crate::shell::danger::CommandLocation;
-use crate::shell::effects::{destroys, sends};
+use crate::shell::effects::{checks_out, destroys, sends};
 use crate::shell::links::is_named_by;
 use crate::shell::options::Reading;
 use crate::shell::sensitive::may_be_sensitive;
@@ -437,7 +437,7 @@ pub(crate) fn may_be_suggested(words: &[String]) -> bool {
         return false;
     };
     let name = base(program);
-    let is_harmful = destroys(name, rest).is_some() || sends(name, rest);
+    let is_harmful = destroys(name, rest).is_some() || checks_out(name, rest) || sends(name, rest);
     (!never_suggested(name) || told(name)) && wrapper_named(name).is_none() && !is_harmful
 }
 

@@ -109,7 +109,7 @@ pub(crate) fn hazards(findings: &Findings) -> Hazards {
         let (name, _) = found.find(|(name, words)| fetches(name, words) == wanted)?;
         Some(name.to_owned())
     };
-    let destroys = || programs(findings).find_map(|(name, words)| destroys(name, words));
+    let destroys = || destroying(findings).next().map(|(_, reason)| reason);
     let unknown = || {
         is_open(findings).then(|| "it runs programs that are known only when it runs".to_owned())
     };
@@ -119,8 +119,24 @@ pub(crate) fn hazards(findings: &Findings) -> Hazards {
 
 /// True if each program in `findings` that destroys is one of `names`, and all programs are known.
 pub(crate) fn destroys_only_with(findings: &Findings, names: Names) -> bool {
-    let mut destroying = programs(findings).filter(|(name, words)| destroys(name, words).is_some());
-    !is_open(findings) && destroying.all(|(name, _)| names.has(name))
+    !is_open(findings) && destroying(findings).all(|(name, _)| names.has(name))
+}
+
+/// Programs in `findings` that destroy, with the reason.
+fn destroying(findings: &Findings) -> impl Iterator<Item = (&str, String)> {
+    findings.runs.iter().flat_map(programs_at).filter_map(|(at, name, words)| {
+        let reason = destroys(name, words).or_else(|| {
+            // Another program may add files to its words, or choose the folder.
+            let is_behind = at > 0 && checks_out(name, words);
+            is_behind.then(|| "`git checkout` can discard work".to_owned())
+        })?;
+        Some((name, reason))
+    })
+}
+
+/// True for `git checkout`, which replaces the files that its words name.
+pub(crate) fn checks_out(name: &str, words: &[String]) -> bool {
+    name == "git" && matches!(git_command(words), Some((Some("checkout"), _)))
 }
 
 /// Number of the programs in `findings` that are one of `names`.
@@ -178,9 +194,14 @@ fn is_unknown(name: &str, words: &[String]) -> bool {
 
 /// The programs of `run`, each with the words after it.
 fn programs_of(run: &Run) -> impl Iterator<Item = (&str, &[String])> {
+    programs_at(run).map(|(_, name, words)| (name, words))
+}
+
+/// As [`programs_of`], with the index of the program in the words of the command.
+fn programs_at(run: &Run) -> impl Iterator<Item = (usize, &str, &[String])> {
     run.programs.iter().filter_map(|at| {
         let (name, words) = run.words.get(*at..)?.split_first()?;
-        Some((base(name), words))
+        Some((*at, base(name), words))
     })
 }
 
@@ -280,10 +301,7 @@ fn git(words: &[String]) -> Option<String> {
     let Some((command, rest)) = git_command(words) else {
         return Some("`git` has options that may change what its command does".to_owned());
     };
-    let is_elsewhere = words.iter().any(|word| {
-        let options = ["--git-dir", "--work-tree", "--namespace"];
-        word.ends_with("-pathspecs") || options.iter().any(|option| word.starts_with(option))
-    });
+    let before = words.get(..words.len().saturating_sub(rest.len() + 1)).unwrap_or_default();
     let (command, words) = (command?, rest.iter().map(String::as_str));
     // The value of an option may look like another one.
     let valued = match command {
@@ -306,7 +324,7 @@ fn git(words: &[String]) -> Option<String> {
         // Files that it names and that exist are judged as destinations.
         "checkout" => {
             let creates = letter('b') && !letter('f') && !may_be("--force");
-            !creates && (is_elsewhere || !is_checkout_by_name(rest))
+            !creates && !is_checkout_by_name(before, rest)
         }
         "switch" => {
             may_be("--force --discard-changes --force-create") || letter('f') || letter('C')
@@ -340,15 +358,21 @@ const CHECKOUT_OPTIONS: Names = Names(
     "-- -q --quiet --progress --no-progress -t --track --no-track -d --detach --guess --no-guess",
 );
 
-/// True if the words after `git checkout` name each branch, commit and file as it is, without patterns.
-fn is_checkout_by_name(words: &[String]) -> bool {
-    let is_plain = |word: &str| {
-        let is_letter = |c: char| c.is_ascii_alphanumeric() || "._/@~^-".contains(c);
-        let is_here = word.split('/').all(|part| matches!(part, "" | "." | ".."));
-        !word.is_empty() && !is_here && word.chars().all(is_letter)
+/// True if the words after `git checkout` name each branch, commit and file as it is, without patterns, and
+/// those `before` it only choose the folder. Then [`of_program`](crate::shell::destinations::of_program)
+/// knows the files.
+fn is_checkout_by_name(before: &[String], words: &[String]) -> bool {
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || "._/@~^-".contains(c);
+    let is_plain = |word: &str| !word.is_empty() && word.chars().all(is_letter);
+    let is_here = |word: &str| word.split('/').all(|part| matches!(part, "" | "." | ".."));
+    let names_commit =
+        |word: &str| word == "-" || (!word.starts_with('-') && is_plain(word) && !is_here(word));
+    let chooses_folder = |pair: &[String]| match pair {
+        [option, folder] => option == "-C" && is_plain(folder),
+        _ => false,
     };
-    let names_commit = |word: &str| word == "-" || (!word.starts_with('-') && is_plain(word));
-    words.iter().all(|word| CHECKOUT_OPTIONS.has(word) || names_commit(word))
+    before.chunks(2).all(chooses_folder)
+        && words.iter().all(|word| CHECKOUT_OPTIONS.has(word) || names_commit(word))
 }
 
 /// Command of git, if there is one, and the words after it. `None` if an option before it is not
@@ -495,6 +519,16 @@ mod tests {
             "git --git-dir x/.git checkout a",
             "git -c core.worktree=sub checkout a",
             "GIT_WORK_TREE=sub git checkout a",
+            "git -c a.b=c checkout main -- a",
+            "git --no-pager checkout main -- a",
+            "git -C '' checkout main -- a",
+            "git -C sub -P checkout main -- a",
+            "git -C $X checkout a",
+            "echo a | xargs git checkout main --",
+            "xargs -a l.txt git checkout main",
+            "find . -name x -exec git checkout main -- {} +",
+            "find . -name x -execdir git checkout a ;",
+            "timeout 5 git checkout a",
         ] {
             assert!(found(command).destroys.is_some(), "{command}: {:?}", found(command));
         }
@@ -643,6 +677,7 @@ mod tests {
             "git checkout -b x",
             "git checkout main",
             "git checkout -q HEAD~1",
+            "git -C sub checkout main",
             "git checkout -",
             "git checkout -- a",
             "git switch main",

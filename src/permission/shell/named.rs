@@ -15,7 +15,7 @@ use crate::shell::danger::CommandLocation;
 use crate::shell::destinations::{
     TransferKind, folders_of_command, inner_commands, of_command, sed_files, sed_scripts,
 };
-use crate::shell::effects::destroys;
+use crate::shell::effects::{checks_out, destroys};
 use crate::shell::folders::Folders;
 use crate::shell::links::rest_behind;
 use crate::shell::options::spec_for;
@@ -422,7 +422,7 @@ impl<'a> Finder<'a> {
         let shown_words: Vec<String> = arguments.iter().map(|word| shown(word)).collect();
         // `dd` changes only the file after `of=`, which counts as written.
         let is_changed = name != "dd" && destroys(name, &shown_words).is_some();
-        let is_changed = is_changed || CHANGES.has(name);
+        let is_changed = is_changed || CHANGES.has(name) || checks_out(name, &shown_words);
         let usage = if is_changed { PathUse::Removed } else { PathUse::Named };
         let texts = texts::positions(name, arguments);
         let settings = self.pathspecs.with(words.iter().copied());

@@ -412,10 +412,11 @@ impl<'a> ListEffects<'a> {
 
     fn program(&mut self, found: &WrittenFiles<'_>, folder: Option<&str>, part: usize) {
         for file in &found.files {
-            self.file(file, folder, found.replaces, part);
+            let Some(path) = self.target(file, folder) else { continue };
             if found.may_be_folders {
-                self.file(&format!("{file}/."), folder, found.replaces, part);
+                self.write(format!("{path}/."), part, (found.replaces, true));
             }
+            self.write(path, part, (found.replaces, true));
         }
         if let Some(transfer) = &found.transfer {
             self.transfer(transfer, folder, part);

@@ -166,6 +166,8 @@ const CHANGING: &[&str] = &[
     "bash dd if=a of=private/x",
     "bash chmod +x private/x",
     "bash git checkout -- private/x",
+    "bash git checkout main -- private/x",
+    "bash git checkout main private/x",
     "bash sh -c 'echo > private/x'",
     "bash find private -delete",
     "bash truncate -s 0 private/x",

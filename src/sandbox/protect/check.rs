@@ -15,6 +15,7 @@ use crate::protect::finding::{Finding, ProtectAction, ProtectedChange, add_findi
 use crate::protect::git_files::has_head;
 use crate::protect::gitconfig;
 use crate::protect::harmless;
+use crate::protect::look_alikes::steers;
 use crate::protect::new_worktrees;
 use crate::protect::place::{Identity, PlaceKind, Stat};
 use crate::protect::scan::ScanBounds;
@@ -50,6 +51,7 @@ impl GuardState {
         let mut findings: Vec<Finding> = Vec::new();
         let mut bounds = bounds;
         let mut is_settled = false;
+        self.dismantled.clear();
         for round in 0..ROUNDS_MAX {
             let mut found = self.check_round(&baseline, held, bounds, log);
             if round == 0 && baseline.is_complete && !self.is_complete {
@@ -190,8 +192,9 @@ impl GuardState {
         let dismantled = self.note_new_repositories(baseline, &now, &repositories);
         self.note_new_worktrees(baseline, &now);
         // The next round judges what is protected without the repository.
-        others.retain(|((root, path), _)| {
-            !dismantled.iter().any(|(at, folder)| at == root && path.starts_with(folder))
+        others.retain(|((root, path), current)| {
+            let mut around = dismantled.iter().filter(|(at, _)| at == root);
+            !around.any(|(_, folder)| steers(current.sort) && is_in(path, folder))
         });
         for (key, current) in others {
             let known = baseline.items.get(key).filter(|before| before.sort == current.sort);
@@ -261,7 +264,8 @@ impl GuardState {
             if self.is_known_repository(baseline, key) || self.was_out_of_sight(baseline, key) {
                 continue;
             }
-            if self.dismantle(baseline, now, key) {
+            let is_first = self.dismantled.insert((*key).clone());
+            if is_first && self.dismantle(baseline, now, key) {
                 dismantled.push((*key).clone());
             } else {
                 self.born.insert(current.identity, (*key).clone());
@@ -493,6 +497,11 @@ impl GuardState {
     pub(super) fn path(&self, key: &ProtectedPath) -> PathBuf {
         self.roots[key.0].root.path.join(&key.1)
     }
+}
+
+/// True if `path` is directly in the repository `folder`, or in a folder there, such as `info`.
+fn is_in(path: &Path, folder: &Path) -> bool {
+    path.strip_prefix(folder).is_ok_and(|rest| rest.components().count() <= 2)
 }
 
 /// Name of the file at `key`, folded as file systems may treat it.

@@ -160,3 +160,52 @@ fn targets_outside_of_the_workspace_are_hidden_unless_they_are_parts_of_the_syst
     }
     assert_eq!(world.all_hidden(), [aside.join("aws"), aside.join("plain.txt")]);
 }
+
+/// Each check takes a folder apart once, in one round, whatever spellings there are.
+#[test]
+fn decoys_and_other_control_files_do_not_keep_a_repository() {
+    for with_root in [false, true] {
+        let at = |path: &str| if with_root { path.to_owned() } else { format!("d/{path}") };
+        let world = ProtectedWorkspace::with(|root| {
+            write(root, &at("hooks/x"), "");
+            write(root, &at("config"), "[core]\n\tfsmonitor = ./evil\n");
+            write(root, "old", "ref: refs/heads/main\n");
+        });
+        std::thread::sleep(Duration::from_millis(60));
+        let findings = world.after(|root| {
+            fs::create_dir_all(root.join(at("objects"))).unwrap();
+            fs::create_dir_all(root.join(at("refs/heads"))).unwrap();
+            fs::rename(root.join("old"), root.join(at("HEAD"))).unwrap();
+            for name in 1..16u8 {
+                let letter = |(nth, c): (usize, char)| {
+                    if name & (1 << nth) == 0 { c } else { c.to_ascii_lowercase() }
+                };
+                let name: String = "HEAD".chars().enumerate().map(letter).collect();
+                write(root, &at(&name), "");
+            }
+            write(root, &at(".envrc"), "evil");
+            write(root, &at("lib/.vscode/settings.json"), "{}");
+        });
+        for path in [at(".envrc"), at("lib/.vscode/settings.json")] {
+            assert!(!world.exists(&path), "{path}: {findings:?}");
+        }
+        let is_repository = world.exists(&at("HEAD")) && world.exists(&at("refs"));
+        let config = world.read(&at("config"));
+        assert!(!is_repository || !config.contains("fsmonitor"), "{findings:?}");
+        let is_unsettled =
+            |finding: &Finding| matches!(finding.what, ProtectedChange::KeepsChanging);
+        assert!(!findings.iter().any(is_unsettled), "{findings:?}");
+    }
+}
+
+#[test]
+fn new_repository_that_is_moved_into_the_workspace_is_cleaned() {
+    let world = ProtectedWorkspace::new();
+    let aside = world.quarantine.parent().unwrap().parent().unwrap().join("new");
+    repository(&aside);
+    write(&aside, "config", "[core]\n\tfsmonitor = ./evil\n");
+    std::thread::sleep(Duration::from_millis(60));
+    let findings = world.after(|root| fs::rename(&aside, root.join("new")).unwrap());
+    assert!(world.exists("new/HEAD") && world.exists("new/refs"), "{findings:?}");
+    assert!(!world.read("new/config").contains("fsmonitor"), "{findings:?}");
+}
