@@ -114,7 +114,8 @@ impl RestorePlan {
 const PROTECTED: &str =
     "it is protected: it can start programs or instruct agents; change it by hand";
 const UNSAVED: &str = "its present content is not stored, because it is too large or may be a secret, so it would be lost";
-const USERS: &str = "you changed it since";
+/// Reason for which a file stays that the user has changed.
+pub(crate) const USERS: &str = "you changed it since";
 const IGNORED: &str = "it may be older than the checkpoint, whose ignore files name it; remove it by hand if it is new";
 const LEFT_OUT: &str = "it may be older than the checkpoint, which does not contain it: it could not be \
     read, was too large or was taken for a secret; remove it by hand if it is new";

@@ -218,6 +218,12 @@ impl Checkpoint {
         self.after.is_some()
     }
 
+    /// True if both checkpoints were made before effects of the same run.
+    pub(crate) fn is_of_same_run(&self, other: &Checkpoint) -> bool {
+        let is_run = |one: &Checkpoint| one.trigger == Trigger::Prompt;
+        is_run(self) && is_run(other) && self.invocation == other.invocation
+    }
+
     /// Folders that the checkpoint contains, the working directory first.
     pub fn roots(&self) -> Vec<std::path::PathBuf> {
         self.roots.iter().map(|root| root.path.clone().into()).collect()

@@ -17,14 +17,17 @@ use posse_base::protected::is_protected_in;
 use posse_base::threads;
 use serde_json::{Value, json};
 
-use crate::plan::{ChangeKind, ChangedFile, RestoreChoice, RestorePlan};
+use crate::plan::{ChangeKind, ChangedFile, RestoreChoice, RestorePlan, USERS};
 use crate::store::{NewCheckpoint, Restored, Store, StoreError};
 
 /// Name of the tool.
 pub const NAME: &str = "restore_checkpoint";
 
-/// Maximum number of files that a text names.
+/// Maximum number of files that a question names.
 const NAMES_MAX: usize = 100;
+
+/// Maximum number of restored files, and of files that stay, that a result names.
+const REPORTED_MAX: usize = 20;
 
 /// Opens the store of a session, once.
 pub type OpenStore = Arc<dyn Fn() -> Result<Arc<Store>, StoreError> + Send + Sync>;
@@ -177,7 +180,8 @@ fn operations(store: &Store, plan: &RestorePlan) -> Vec<Operation> {
     operations.collect()
 }
 
-fn digest(plan: &RestorePlan) -> String {
+/// Digest of the changes of `plan`.
+pub fn digest(plan: &RestorePlan) -> String {
     sha256(format!("{NAME}\n{}\n{:?}", plan.checkpoint.id, plan.files).as_bytes())
 }
 
@@ -191,7 +195,7 @@ fn summary(plan: &RestorePlan) -> String {
     if let Some((first, _)) = plan.kept.first() {
         write!(text, "; not restored: {}", printable(first)).ok();
         if plan.kept.len() > 1 {
-            write!(text, " and {}", count(plan.kept.len() - 1)).ok();
+            write!(text, " and {} more", plan.kept.len() - 1).ok();
         }
     }
     text
@@ -237,21 +241,39 @@ fn kept_lines(kept: &[(String, String)]) -> String {
 }
 
 fn output(id: u64, restored: &Restored) -> ToolOutput {
-    let names = restored.files.iter().take(NAMES_MAX);
-    let names: Vec<String> =
-        names.map(|file| format!("{} {}", file.kind.word(), printable(&file.name()))).collect();
-    let text = format!(
-        "restored {} of checkpoint {id}: {}{}\ncheckpoint {} has the state before",
-        count(restored.files.len()),
-        names.join(", "),
-        kept(&restored.kept).trim_end(),
-        restored.undo.id
-    );
+    let report = report(id, restored);
+    let text = report.join("\n");
     let metadata = json!({
         "checkpoint": id, "undo": restored.undo.id,
-        "files": restored.files.len(), "kept": restored.kept.len(),
+        "files": restored.files.len(), "kept": restored.kept.len(), "report": report,
     });
     ToolOutput::text(text).with_metadata(metadata)
+}
+
+/// Lines about the result of a restore: the restored files, those that stay with the reason, and what
+/// can be done next.
+fn report(id: u64, restored: &Restored) -> Vec<String> {
+    let name = |file: &ChangedFile| format!("{} {}", file.kind.word(), printable(&file.name()));
+    let mut names: Vec<String> = restored.files.iter().take(REPORTED_MAX).map(name).collect();
+    let more =
+        |count: usize| (count > REPORTED_MAX).then(|| format!("{} more", count - REPORTED_MAX));
+    names.extend(more(restored.files.len()));
+    let count = count(restored.files.len());
+    let mut lines = vec![format!("restored {count} of checkpoint {id}: {}", names.join(", "))];
+    let kept = restored.kept.iter().take(REPORTED_MAX);
+    lines.extend(
+        kept.map(|(name, reason)| {
+            format!("not restored: {}: {}", printable(name), printable(reason))
+        }),
+    );
+    lines.extend(more(restored.kept.len()).map(|more| format!("not restored: {more}")));
+    if restored.kept.iter().any(|(_, reason)| *reason == USERS) {
+        lines.push(
+            "`/rewind N all` restores also what the user has changed; `/rewind` lists N".to_owned(),
+        );
+    }
+    lines.push(format!("checkpoint {} has the state before the restore", restored.undo.id));
+    lines
 }
 
 impl std::fmt::Debug for RestoreTool {

@@ -326,7 +326,7 @@ impl frontend::Sessions for PlainSessions<'_> {
             let state = StateDir::new(found.dirs.state.clone());
             let (_, records) = journal::whole_session(&state, &session)?;
             let point = rewind::find(rewind::points(&records), prompt)?;
-            let call = if extent == RewindExtent::Conversation {
+            let restore = if extent == RewindExtent::Conversation {
                 None
             } else {
                 let store = rewind::store(&found.cwd, &found.dirs, &found.loaded.settings)?;
@@ -336,13 +336,15 @@ impl frontend::Sessions for PlainSessions<'_> {
                 };
                 rewind::call(&point, &store, choice)?
             };
+            let (call, replaced) = restore.unzip();
+            let replaced = replaced.flatten();
             if matches!(extent, RewindExtent::Files | RewindExtent::All) {
-                return Ok(Rewind { session: None, call, prompt: String::new() });
+                return Ok(Rewind { session: None, call, prompt: String::new(), replaced });
             }
             args.resume = Some(Resume { which: Which::Id(session), fork: true, headless: false });
             let resuming = Resuming::before(&args, &environment, point.record)?;
             let session = Some(LoadedSession(Box::new(resuming)));
-            Ok(Rewind { session, call, prompt: point.text })
+            Ok(Rewind { session, call, prompt: point.text, replaced })
         })
     }
 

@@ -8,15 +8,21 @@ use posse_actors::conversation::text_of;
 use posse_actors::event::{Event, StoredRecord};
 use posse_actors::root_session::UserCall;
 
-use crate::checkpoint::{Checkpoint, RestoreChoice, Store, tool};
+use crate::checkpoint::{
+    ChangeKind, ChangedFile, Checkpoint, RestoreChoice, RestorePlan, Store, tool,
+};
 use crate::commands::checkpoint_store;
 use crate::config::{Dirs, Settings};
 use crate::failure::{ErrorCode, Exit, Failure, printable};
+use crate::frontend::ReplacedChanges;
 use crate::journal::formatted_time;
 use crate::wiring::workspace_roots;
 
 /// Maximum number of prompts in a list.
 const PROMPTS_MAX: usize = 200;
+
+/// Maximum number of files with changes of the user that a question names.
+const REPLACED_MAX: usize = 20;
 
 /// Maximum number of characters of a prompt in a list.
 const TEXT_CHARS_MAX: usize = 120;
@@ -135,13 +141,13 @@ fn counts(points: &[RewindPoint], store: &Store) -> Vec<Option<usize>> {
     points.iter().map(count).collect()
 }
 
-/// The call that restores the files as they were before the prompt. `None` if no file differs. Fails
-/// if only files differ that stay as they are.
+/// The call that restores the files as they were before the prompt, and the changes of the user that
+/// it replaces. `None` if no file differs. Fails if only files differ that stay as they are.
 pub(super) fn call(
     point: &RewindPoint,
     store: &Store,
     choice: RestoreChoice,
-) -> Result<Option<UserCall>, Failure> {
+) -> Result<Option<(UserCall, Option<ReplacedChanges>)>, Failure> {
     let Some(id) = point.checkpoint else { return Ok(None) };
     let plan = store.plan(id, choice);
     let plan = plan.map_err(|error| checkpoint_store::failure(&error, Path::new("")))?;
@@ -153,8 +159,24 @@ pub(super) fn call(
             .because(names.join("; "))
             .fix(format!("/rewind {} all restores your own changes as well", point.number)));
     }
-    Ok((!plan.files.is_empty())
-        .then(|| restore_call(id, choice, "returned the files to an earlier state")))
+    Ok((!plan.files.is_empty()).then(|| {
+        let call = restore_call(id, choice, "returned the files to an earlier state");
+        (call, replaced_changes(&plan))
+    }))
+}
+
+/// Changes of the user that the restore `plan` replaces; `None` if it replaces none.
+fn replaced_changes(plan: &RestorePlan) -> Option<ReplacedChanges> {
+    let count = plan.of_user().count();
+    // Contents that are replaced matter more than files that only the later state has.
+    let mut files: Vec<&ChangedFile> = plan.of_user().collect();
+    files.sort_by_key(|file| file.kind != ChangeKind::Modified);
+    let line = |file: &ChangedFile| format!("{} {}", tool::verb(file), printable(&file.name()));
+    let mut lines: Vec<String> = files.into_iter().take(REPLACED_MAX).map(line).collect();
+    if count > REPLACED_MAX {
+        lines.push(format!("and {} more", count - REPLACED_MAX));
+    }
+    (count > 0).then(|| ReplacedChanges { lines, digest: tool::digest(plan) })
 }
 
 /// The call of the user that restores a checkpoint. `what` tells the model what the user did.

@@ -31,7 +31,8 @@ use posse_frontend::queue::Queue;
 use posse_frontend::remote_session::AttachSocket;
 use posse_frontend::signals::Signals;
 use posse_frontend::{
-    OpenedSession, Selectable, SelectionSources, SessionSelection, Sessions, Task, resume_line,
+    OpenedSession, RewindConfirmation, Selectable, SelectionSources, SessionSelection, Sessions,
+    Task, resume_line,
 };
 
 use crate::output::{Output, OutputTarget};
@@ -119,6 +120,7 @@ pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, 
         last_reply: String::new(),
         notifier: Notifier::new(options.notifications),
         unsaved: None,
+        confirmation: RewindConfirmation::default(),
     };
     plain.begin_notifications(&options.folder).await;
     plain.introduce(options.forgotten, options.dry_run).await;
@@ -168,6 +170,7 @@ struct LineMode<'a> {
     notifier: Notifier,
     /// Selected provider or model that is saved when it has answered; `None` if there is none.
     unsaved: Option<(Selectable, String)>,
+    confirmation: RewindConfirmation,
 }
 
 /// The current session of line mode, and the state that ends with it.
@@ -188,6 +191,8 @@ struct Current {
     jobs: Jobs,
     /// Queued messages.
     queue: Queue,
+    /// True if files were restored since this was last reset.
+    is_restored: bool,
 }
 
 #[derive(Debug, Default)]
@@ -220,6 +225,7 @@ impl Current {
             not_by_yes: 0,
             jobs: Jobs::default(),
             queue: Queue::default(),
+            is_restored: false,
         })
     }
 

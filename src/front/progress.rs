@@ -450,6 +450,11 @@ impl ProgressPrinter {
                 Some(b'-') => "31",
                 _ => "2",
             };
+        if let Some(report) = metadata["report"].as_array() {
+            let lines = report.iter().filter_map(|line| line.as_str());
+            let lines = lines.map(|line| self.paint("2", &format!("  {}", printable(line))));
+            return lines.collect::<Vec<_>>().join("\n");
+        }
             self.paint(code, &format!("  {}", clipped(line)))
         });
         let mut lines: Vec<String> = shown.collect();

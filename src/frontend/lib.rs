@@ -33,7 +33,9 @@ use posse_actors::root_session::{
     PromptError, RunningPrompt, SessionHandle, SessionSettings, UserCall,
 };
 
-pub use commands::rewind::{missing_rewind_point, rewind_extents_text, rewind_points_text};
+pub use commands::rewind::{
+    missing_rewind_point, replaced_heading, replaced_text, rewind_extents_text, rewind_points_text,
+};
 
 use commands::ShellCommand;
 use posse_base::failure::{Failure, printable};
@@ -179,13 +181,18 @@ pub fn rewind_extents() -> impl Iterator<Item = (&'static str, &'static str, Rew
         ("both", "files and conversation", RewindExtent::Both),
         ("files", "files only; the conversation goes on", RewindExtent::Files),
         ("conversation", "conversation only; files stay as they are", RewindExtent::Conversation),
-        ("all", "files only, also those that you have changed since", RewindExtent::All),
+        (
+            "all",
+            "files only, also those that you have changed since; lists them first",
+            RewindExtent::All,
+        ),
     ]
     .into_iter()
 }
 
-/// Prepared return to an earlier state. The front end first switches to the session, if
-/// there is one, and then starts the call.
+/// Prepared return to an earlier state. The front end first asks the user if changes of the user
+/// would be replaced, see [`RewindConfirmation`]; then it starts the call; when that has restored
+/// the files, it switches to the session. A call that restores nothing ends the return.
 #[expect(missing_debug_implementations, reason = "the content is opaque")]
 pub struct Rewind {
     /// Copy of the session that ends before the prompt; `None` if the conversation stays.
@@ -194,6 +201,39 @@ pub struct Rewind {
     pub call: Option<UserCall>,
     /// Text of the prompt, for editing. Empty if the conversation stays.
     pub prompt: String,
+    /// Changes of the user that the call replaces; `None` if it replaces none.
+    pub replaced: Option<ReplacedChanges>,
+}
+
+/// Changes of the user that a restore replaces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplacedChanges {
+    /// Lines for a person: one for each of the files, then one with the number of those left out.
+    pub lines: Vec<String>,
+    /// Digest of the restore: another one means that other files would be changed.
+    pub digest: String,
+}
+
+/// Confirmation that a return may replace changes of the user: the same command is given again
+/// after its files were shown.
+#[derive(Debug, Default)]
+pub struct RewindConfirmation {
+    /// Name of the front end to which the files were shown, and the digest of the restore.
+    shown: Option<(String, String)>,
+}
+
+impl RewindConfirmation {
+    /// Returns the changes to show to the user, who has not confirmed `rewind` yet; `None` if it may
+    /// begin. `front`: name of the front end that asks for the return.
+    pub fn missing(&mut self, front: &str, rewind: &Rewind) -> Option<ReplacedChanges> {
+        let replaced = rewind.replaced.as_ref()?;
+        let asked = (front.to_owned(), replaced.digest.clone());
+        if self.shown.take().as_ref() == Some(&asked) {
+            return None;
+        }
+        self.shown = Some(asked);
+        Some(replaced.clone())
+    }
 }
 
 impl Rewind {
@@ -201,7 +241,7 @@ impl Rewind {
     pub fn of_call(prepare: BackgroundJob<UserCall>) -> BackgroundJob<Rewind> {
         Box::new(move || {
             let call = Some(prepare()?);
-            Ok(Rewind { session: None, call, prompt: String::new() })
+            Ok(Rewind { session: None, call, prompt: String::new(), replaced: None })
         })
     }
 }

@@ -11,7 +11,7 @@ use posse_base::or_pending;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::RewindExtent;
+use crate::{ReplacedChanges, RewindExtent};
 
 /// Maximum number of queued requests of attached clients to the front end of the owning process.
 const REQUESTS_MAX: usize = 4;
@@ -81,6 +81,17 @@ impl RevertRequest {
         let text = lines(failures);
         let parts: Vec<&str> = text.lines().map(str::trim).collect();
         self.answer(Err(parts.join("; ")));
+    }
+
+    /// Refuses the return until the client asks for it again, because it replaces changes of the user.
+    pub fn ask(self, replaced: &ReplacedChanges) {
+        let text = format!(
+            "{} replaces what you have changed since: {}; nothing was restored; the same again \
+             restores them",
+            self.revert,
+            replaced.lines.join(", ")
+        );
+        self.answer(Err(text));
     }
 
     /// Sends the answer to the client, if it still waits.

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 
 use posse_actors::event::{Grant, PermissionMode, SandboxTier, Scope};
 use posse_actors::ports::{
-    Access, Action, AnswerSource, CommandOutput, CommandPath, CommandSecrets, Confinement,
+    Access, Action, AnswerSource, Caller, CommandOutput, CommandPath, CommandSecrets, Confinement,
     Coverage, NetworkAccess, Operation, PathLink, PermissionQuestion, Policy, Situation, Verdict,
 };
 use posse_base::failure::{Failure, printable};
@@ -627,7 +627,8 @@ impl RulePolicy {
             let rule = RulePolicy::rule_for(case);
             return Verdict::Ask(PermissionQuestion { reason: known, rule, ..question });
         }
-        let grant = grant_for(case);
+        // A grant for one restore of the user would give the model every change there.
+        let grant = grant_for(case).filter(|_| case.situation.caller != Caller::User);
         let reason = match &grant {
             // Only a person can give a wider answer.
             Some(grant) if case.situation.asking == AnswerSource::Human => {

@@ -90,6 +90,8 @@ pub(super) enum Effect {
     ListRewindExtents(usize),
     /// Return to the state before the prompt with this number.
     Rewind(usize, RewindExtent),
+    /// The same, after the user has confirmed that changes of the user may be replaced.
+    ConfirmedRewind(usize, RewindExtent),
     /// Copy a text to the clipboard.
     Copy(String),
     /// Redraw the live region or the alternate screen. Rows in the terminal's scrollback stay.

@@ -28,7 +28,9 @@ use posse_frontend::history::History;
 use posse_frontend::notifier::Notifier;
 use posse_frontend::signals::Signals;
 use posse_frontend::signals::received;
-use posse_frontend::{OpenedSession, Selectable, SessionSelection};
+use posse_frontend::{
+    LoadedSession, OpenedSession, RewindConfirmation, Selectable, SessionSelection,
+};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -97,6 +99,10 @@ pub(super) struct Tui<'a> {
     lookups: u64,
     /// Selected provider or model that is saved when it has answered; `None` if there is none.
     unsaved: Option<(Selectable, String)>,
+    /// Copy of the session to which the UI switches when the running call has restored files, and the
+    /// prompt that it puts back.
+    follows_restore: Option<(LoadedSession, String)>,
+    confirmation: RewindConfirmation,
     notifier: Notifier,
     /// True if a task has ended and none was started since.
     is_task_over: bool,
@@ -158,6 +164,8 @@ pub(super) async fn run(
         draft_due: None,
         lookups: 0,
         unsaved: None,
+        follows_restore: None,
+        confirmation: RewindConfirmation::default(),
         notifier: Notifier::new(notifications),
         is_task_over: false,
         sequences: Vec::new(),
@@ -257,6 +265,7 @@ impl Tui<'_> {
             let now = self.now();
             self.app.tick(now);
             self.finish_task();
+            self.finish_rewind().await;
             self.keep_draft();
             self.follow_attention();
             let wait = self.next_wait();
@@ -444,7 +453,9 @@ impl Tui<'_> {
         self.app.finish_task();
         self.task_ended(&concluded);
         messages::finish_task(&mut self.app, concluded, self.options.yes);
-        self.submit_undelivered();
+        if self.follows_restore.is_none() {
+            self.submit_undelivered();
+        }
         self.dirty = true;
     }
 }

@@ -1,7 +1,7 @@
 //! A list with a filter, navigated with the arrow keys.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use posse_frontend::Selectable;
+use posse_frontend::{RewindExtent, Selectable};
 
 use crate::input::character;
 use crate::text::{TextRow, clipped, row, sanitize, span};
@@ -29,6 +29,9 @@ pub(super) enum SelectorKind {
     Rewind,
     /// Parts of the session that can return to their state before the prompt with this number.
     RewindExtent(usize),
+    /// Question if a return to the state before the prompt with this number may replace changes of
+    /// the user.
+    ConfirmRewind(usize, RewindExtent),
 }
 
 impl SelectorKind {
@@ -219,7 +222,8 @@ impl Selector {
             | SelectorKind::Sessions
             | SelectorKind::Inline
             | SelectorKind::Rewind
-            | SelectorKind::RewindExtent(_) => "Enter selects",
+            | SelectorKind::RewindExtent(_)
+            | SelectorKind::ConfirmRewind(..) => "Enter selects",
             SelectorKind::History => "Enter puts it into the prompt",
             SelectorKind::Queue => "Enter edits it · Delete deletes it",
         };

@@ -187,10 +187,10 @@ fn line_mode_undoes_commands_and_rewinds() {
     assert!(said.contains("the prompt was: first task"), "{said}");
     assert_eq!(machine.read("a"), "1\n");
     assert!(!machine.work("made").exists());
-    // The conversation ends before the first prompt; the model knows of the restore.
+    // The conversation ends before the first prompt, when the files were as they are now.
     let asked = server.requests().pop().unwrap()["messages"].to_string();
     assert!(!asked.contains("first task") && asked.contains("and now?"), "{asked}");
-    assert!(asked.contains("returned the files to an earlier state"), "{asked}");
+    assert!(!asked.contains("returned the files to an earlier state"), "{asked}");
     machine.verify();
 }
 
@@ -203,14 +203,23 @@ fn files_return_in_the_mode_plan_if_a_person_allows_it() {
     let mut terminal =
         Terminal::run(&machine, &["plain", "--continue", "--permission-mode", "plan"], "xterm");
     terminal.see("> ");
-    terminal.press("/rewind 1 both\r");
-    terminal.see("restore 1 file of checkpoint 1");
-    terminal.see("[y] once");
-    assert_eq!(machine.read("a"), "2\n");
-    sleep(SILENCE);
-    terminal.press("y\r");
-    wait_until("the file", || machine.read("a") == "1\n");
-    terminal.see("> ");
+    let sessions = || json_of(&machine, &["sessions", "list"]).as_array().unwrap().len();
+    // A refusal leaves files and conversation as they are. A wider answer would allow the model more.
+    for (answer, content, count) in [("n\r", "2\n", 1), ("y\r", "1\n", 2)] {
+        terminal.press("/rewind 1 both\r");
+        terminal.see("restore 1 file of checkpoint 1");
+        terminal.see("[y] once  [N] no");
+        assert_eq!((machine.read("a").as_str(), sessions()), ("2\n", 1));
+        sleep(SILENCE);
+        terminal.press(answer);
+        terminal.see(if count == 1 {
+            "the conversation stays as it is"
+        } else {
+            "the prompt was:"
+        });
+        terminal.see("> ");
+        assert_eq!((machine.read("a").as_str(), sessions()), (content, count));
+    }
     terminal.press("/exit\r");
     assert_eq!(terminal.end(), Some(0));
 }
@@ -237,6 +246,9 @@ fn escape_twice_rewinds_in_the_terminal_ui() {
     tmux.types("the conversation goes on");
     tmux.presses("Enter");
     tmux.wait_for("restore 2 files of checkpoint 1; not restored: mine");
+    tmux.wait_for("restored 2 files of checkpoint 1: modified a, deleted made");
+    tmux.wait_for("not restored: mine: you changed it since");
+    tmux.wait_for("`/rewind N all` restores also what the user has changed");
     tmux.wait_until("the files", |_| machine.read("a") == "1\n");
     assert!(!machine.work("made").exists());
     // The record with which the call of the restore ends.
@@ -247,11 +259,61 @@ fn escape_twice_rewinds_in_the_terminal_ui() {
     // A change of the user is touched only if the user says so.
     assert_eq!(machine.read("mine"), "of the user\n");
     tmux.says("/rewind 1 all");
+    tmux.wait_for("/rewind 1 all replaces what you have changed since in:");
+    tmux.wait_for("delete mine");
+    tmux.wait_for("▸ leave all files as they are");
+    tmux.presses("Enter");
+    tmux.wait_for("(nothing was restored)");
+    assert_eq!(machine.read("mine"), "of the user\n");
+    tmux.says("/rewind 1 all");
+    tmux.wait_for("▸ leave all files as they are");
+    tmux.presses("Down");
+    tmux.wait_for("▸ replace these files");
+    tmux.presses("Enter");
     tmux.wait_until("the file of the user", |_| !machine.work("mine").exists());
     tmux.says("/exit");
     tmux.assert_ended(0);
     machine.posse(&["checkpoints", "restore", "3"]).assert_code(0);
     assert_eq!(machine.read("mine"), "of the user\n");
+}
+
+/// In the mode `auto` no permission request shows the files.
+#[test]
+fn changes_of_the_user_are_shown_before_they_are_replaced() {
+    if !has_namespaces() {
+        return;
+    }
+    let server = ModelServer::start(vec![runs("echo 2 > a"), says("Done.")]);
+    let machine = Machine::with(&server);
+    machine.write("a", "1\n");
+    machine.write("precious", "old\n");
+    let mut terminal = Terminal::run(&machine, &["plain", "--permission-mode", "auto"], "xterm");
+    terminal.see("> ");
+    terminal.press("change it\r");
+    terminal.see("(done: ");
+    terminal.see("> ");
+    let is_stored = || json_of(&machine, &["checkpoints", "list"])[0]["changes"].is_array();
+    wait_until("the state after the run", is_stored);
+    machine.write("precious", "new\n");
+    terminal.press("/rewind 1 all\r");
+    terminal.see("/rewind 1 all replaces what you have changed since in:");
+    terminal.see("  modify precious");
+    terminal.see("Nothing was restored. /rewind 1 all again restores them.");
+    terminal.see("> ");
+    assert_eq!(machine.read("precious"), "new\n");
+    // Further changes are shown before they are replaced as well.
+    machine.write("later", "new\n");
+    terminal.press("/rewind 1 all\r");
+    terminal.see("  delete later");
+    terminal.see("> ");
+    assert!(machine.work("later").exists());
+    terminal.press("/rewind 1 all\r");
+    terminal.see("restored 3 files of checkpoint 1: ");
+    terminal.see("has the state before the restore");
+    terminal.see("> ");
+    assert_eq!((machine.read("a").as_str(), machine.read("precious").as_str()), ("1\n", "old\n"));
+    terminal.press("/exit\r");
+    assert_eq!(terminal.end(), Some(0));
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn an_attached_person_returns_files_and_conversation_of_line_mode() {
     person.see("I see.");
     let asked = server.requests().pop().unwrap()["messages"].to_string();
     assert!(!asked.contains("first task") && asked.contains("and now?"), "{asked}");
-    assert!(asked.contains("returned the files to an earlier state"), "{asked}");
+    assert!(!asked.contains("returned the files to an earlier state"), "{asked}");
     person.press("/exit\r");
     assert_eq!(person.end(), Some(0));
     owner.press("\r");
@@ -118,6 +118,16 @@ fn an_attached_program_returns_the_terminal_ui_to_a_prompt() {
     client.send(&json!({"type": "undo"}));
     let failed = client.wait_for("attach.failed");
     assert!(failed["message"].as_str().unwrap().contains("no change to undo"), "{failed}");
+    machine.write("a", "of the user\n");
+    client.send(&json!({"type": "rewind", "prompt": 1, "what": "all"}));
+    let failed = client.wait_for("attach.failed");
+    let message = failed["message"].as_str().unwrap();
+    assert!(message.contains("replaces what you have changed since: modify a"), "{failed}");
+    assert_eq!(machine.read("a"), "of the user\n");
+    client.send(&json!({"type": "rewind", "prompt": 1, "what": "all"}));
+    client.wait_for("attach.done");
+    client.wait_for("message.queued");
+    assert_eq!(machine.read("a"), "1\n");
     client.send(&json!({"type": "rewind", "prompt": 1, "what": "conversation"}));
     client.wait_for("attach.done");
     client.wait_for("session.ended");

@@ -143,7 +143,7 @@ impl Store {
             checkpoint.roots.iter().any(|root| root.key == *key)
         });
         let now = state_of(snapshot);
-        let users = self.changed_by_user(&now)?;
+        let users = self.changed_by_user(&checkpoint, &now)?;
         let rules = self.ignored_then(&files, &checkpoint)?;
         let (files, ignored) = without_ignored(files, &rules);
         let (files, left_out) = without_left_out(files, &checkpoint.left_out);
@@ -187,14 +187,44 @@ impl Store {
         Ok(texts.into_iter().map(IgnoreTexts::new).collect())
     }
 
-    /// Files that differ from the state after the last effect of posse. Empty if that state is not
-    /// known, because the last run has not ended.
-    fn changed_by_user(&self, now: &StoredState) -> Result<Files, StoreError> {
+    /// Files that were changed between two runs, or after the last one, since the checkpoint: probably
+    /// by the user. A restore that has brought a file back to the checkpoint takes the mark away. Changes
+    /// before and after a run that has not ended are not known.
+    fn changed_by_user(
+        &self,
+        checkpoint: &Checkpoint,
+        now: &StoredState,
+    ) -> Result<Files, StoreError> {
         let records = self.list()?;
         let is_ours =
             |record: &&Checkpoint| record.roots.iter().any(|root| self.keys.contains(&root.key));
-        let last = records.iter().rfind(is_ours).and_then(|record| record.after.as_ref());
-        last.map_or(Ok(Files::new()), |last| Ok(ids(&self.compare(last, now)?)))
+        let since = records.iter().filter(is_ours).filter(|record| record.id >= checkpoint.id);
+        let mut users = Files::new();
+        let mut before: Option<&Checkpoint> = None;
+        for record in since {
+            // A run can have several checkpoints.
+            let between = before.filter(|before| !before.is_of_same_run(record));
+            if let Some(after) = between.and_then(|before| before.after.as_ref()) {
+                users.extend(self.differing(after, &record.state)?);
+            }
+            if let (Trigger::Restore { .. }, Some(after)) = (&record.trigger, &record.after) {
+                let differing = self.differing(&checkpoint.state, after)?;
+                users.retain(|file| differing.contains(file));
+            }
+            before = Some(record);
+        }
+        if let Some(after) = before.and_then(|before| before.after.as_ref()) {
+            users.extend(self.differing(after, now)?);
+        }
+        Ok(users)
+    }
+
+    /// Files that differ between two states.
+    fn differing(&self, one: &StoredState, other: &StoredState) -> Result<Files, StoreError> {
+        if one.tree == other.tree {
+            return Ok(Files::new());
+        }
+        Ok(ids(&self.compare(one, other)?))
     }
 
     /// True if a restore may not write the file: it is one that starts programs, instructs agents or

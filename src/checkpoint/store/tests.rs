@@ -196,6 +196,15 @@ fn changes_of_the_user_are_named_and_kept_on_request() {
     assert_eq!(names(&restored.files), [("a".to_owned(), Modified)]);
     assert_eq!(restored.kept.len(), 2);
     assert_eq!(world.text("c").unwrap(), "of the user");
+    // They are still changes of the user, also after a later run.
+    let new = NewCheckpoint { invocation: "later", ..NEW };
+    let two = world.store.take(new, &|_, _| {}).unwrap();
+    world.put("a", "of posse again");
+    world.store.finish(two.id).unwrap();
+    let plan = world.store.plan(one.id, RestoreChoice::All).unwrap();
+    let users: Vec<String> = plan.of_user().map(crate::plan::ChangedFile::name).collect();
+    assert_eq!((users, plan.files.len()), (vec!["b".to_owned(), "c".to_owned()], 3));
+    assert_eq!(world.store.plan(two.id, RestoreChoice::All).unwrap().of_user().count(), 0);
     let restored = world.restore(one.id, RestoreChoice::All);
     assert_eq!(world.text("c"), None);
     world.restore(restored.undo.id, RestoreChoice::All);

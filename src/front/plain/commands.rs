@@ -1,9 +1,11 @@
 //! Slash commands of line mode, with text output on standard error. Commands that need a screen say
 //! so and name an alternative.
 
-use posse_actors::event::SessionEndReason;
-use posse_actors::root_session::UserCall;
 use std::pin::Pin;
+
+use posse_actors::event::{Announcement, Event, MessageKind, SessionEndReason};
+use posse_actors::root_session::UserCall;
+use posse_actors::subscription::Subscription;
 
 use posse_base::failure::{Exit, printable};
 use posse_frontend::commands::{
@@ -15,7 +17,7 @@ use posse_frontend::remote_session::{Revert, RevertRequest};
 use posse_frontend::session_records::changes;
 use posse_frontend::{
     BackgroundJob, LoadedSession, Rewind, RewindExtent, SessionSelection, Task, clipboard,
-    own_call, rewind_extents_text, rewind_points_text,
+    own_call, replaced_text, rewind_extents_text, rewind_points_text,
 };
 
 use crate::plain::{LineMode, PATIENT_END};
@@ -33,6 +35,10 @@ const NO_THEMES: &str = "Line mode has no themes: NO_COLOR=1 in the environment 
 
 /// Answer to `/rewind` if there is nothing to restore.
 const NO_FILE_CHANGED: &str = "No file was changed since.";
+
+/// Note about a return of files and conversation whose restore was denied or failed.
+const NOT_RETURNED: &str =
+    "The files were not restored, so the conversation stays as it is as well.\n";
 
 /// Answer to a command that is not possible while a task runs.
 pub(super) const HAS_TO_WAIT: &str = "(that has to wait until nothing runs; /stop stops it)\n";
@@ -369,22 +375,34 @@ impl LineMode<'_> {
         self.print(&rewind_points_text(points)).await;
     }
 
-    async fn rewind(&mut self, prompt: usize, extent: RewindExtent) {
+    /// Restores the files first: if that is not done, the conversation stays as well.
+    async fn rewind(&mut self, number: usize, extent: RewindExtent) {
         let id = self.current.session.id().to_string();
-        let errand = self.sessions.rewind(&id, prompt, extent);
-        let Some(Rewind { session, call, prompt }) = self.run_job(errand).await else { return };
-        if let Some(session) = session {
+        let errand = self.sessions.rewind(&id, number, extent);
+        let Some(rewind) = self.run_job(errand).await else { return };
+        if let Some(replaced) = self.confirmation.missing("", &rewind) {
+            let revert = Revert::ToPrompt(number, extent);
+            return self.print(&replaced_text(&replaced, &revert)).await;
+        }
+        let Rewind { session, call, prompt, .. } = rewind;
+        match call {
+            Some(call) => {
+                self.current.is_restored = false;
+                self.call(call).await;
+                if session.is_some() && !self.current.is_restored {
+                    return self.print(NOT_RETURNED).await;
+                }
+            }
+            None if extent == RewindExtent::Conversation => {}
+            None => self.print(&format!("{NO_FILE_CHANGED}\n")).await,
+        }
+        if let Some(session) = session.filter(|_| self.leaving.is_none()) {
             self.continue_in(session).await;
             if self.leaving.is_some() {
                 return;
             }
             let prompt: Vec<String> = prompt.lines().map(printable).collect();
             self.print(&format!("the prompt was: {}\n", prompt.join("\n"))).await;
-        }
-        match call {
-            Some(call) => self.call(call).await,
-            None if extent == RewindExtent::Conversation => {}
-            None => self.print(&format!("{NO_FILE_CHANGED}\n")).await,
         }
     }
 
@@ -401,16 +419,21 @@ impl LineMode<'_> {
         };
         let refused = match tokio::task::spawn_blocking(errand).await {
             Ok(Ok(Rewind { session: None, call: None, .. })) => NO_FILE_CHANGED.to_owned(),
-            Ok(Ok(Rewind { session, call, .. })) => {
+            Ok(Ok(rewind)) => {
+                if let Some(replaced) = self.confirmation.missing(&request.client, &rewind) {
+                    return request.ask(&replaced);
+                }
+                let Rewind { session, call, .. } = rewind;
                 let text = format!("\n({}: {})\n", printable(&request.client), request.revert);
                 self.print(&text).await;
-                if session.is_some() {
-                    // The connection of the client ends with this session.
-                    request.answer(Ok(()));
-                    self.begin_revert(session, call).await.ok();
-                } else {
-                    let begun = self.begin_revert(None, call).await;
-                    request.answer(begun);
+                match (self.begin_revert(call).await, session) {
+                    (Err(error), _) => request.answer(Err(error)),
+                    (Ok(_), None) => request.answer(Ok(())),
+                    (Ok(events), Some(session)) => {
+                        // The connection of the client ends with this session.
+                        request.answer(Ok(()));
+                        self.follow_revert(session, events).await;
+                    }
                 }
                 return;
             }
@@ -420,26 +443,49 @@ impl LineMode<'_> {
         request.answer(Err(refused));
     }
 
-    /// Continues in `session` and begins `call`. The error, which is printed too, says why the call did
-    /// not begin.
+    /// Begins `call`. Returns the events from its beginning, or `None` without a call. The error, which
+    /// is printed too, says why the call did not begin.
     async fn begin_revert(
         &mut self,
-        session: Option<LoadedSession>,
         call: Option<UserCall>,
-    ) -> Result<(), String> {
-        if let Some(session) = session {
-            self.continue_in(session).await;
-        }
-        let Some(call) = call else { return Ok(()) };
-        if self.leaving.is_some() {
-            return Err("the session ends".to_owned());
-        }
+    ) -> Result<Option<Subscription>, String> {
+        let Some(call) = call else { return Ok(None) };
+        let events = self.current.session.subscribe_after(u64::MAX);
         let begun = self.current.session.call(call).await;
-        let begun = begun.map(drop).map_err(|error| error.to_string());
+        let begun = begun.map(|_| Some(events)).map_err(|error| error.to_string());
         if let Err(error) = &begun {
             self.print(&format!("{error}\n")).await;
         }
         begun
+    }
+
+    /// Continues in `session` as soon as the call with these events has restored the files. A signal
+    /// stops the call.
+    async fn follow_revert(&mut self, session: LoadedSession, mut events: Option<Subscription>) {
+        let mut is_restored = events.is_none();
+        while let Some(events) = &mut events {
+            tokio::select! {
+                biased;
+                signal = self.signals.next() => {
+                    self.current.session.interrupt();
+                    if signal != Exit::Interrupt {
+                        self.leaving = Some(signal);
+                        return;
+                    }
+                }
+                announcement = events.next() => match announcement.as_deref().map(Announcement::event) {
+                    Some(Event::CheckpointRestored { .. }) => is_restored = true,
+                    // The last message of a call of the user tells the model about it.
+                    Some(Event::MessageQueued { kind: MessageKind::Aside, .. }) | None => break,
+                    Some(_) => {}
+                },
+            }
+        }
+        if is_restored {
+            self.continue_in(session).await;
+        } else {
+            self.print(NOT_RETURNED).await;
+        }
     }
 
     /// Switches to the stored session whose id begins with `id`, or to a fork of it, and continues

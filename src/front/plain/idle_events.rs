@@ -5,10 +5,12 @@ use posse_actors::event::Event;
 use crate::plain::{Current, LineMode};
 
 impl Current {
-    /// Updates the lists of background jobs and of queued messages from an event.
+    /// Updates the lists of background jobs and of queued messages, and the mark of a restore, from an
+    /// event.
     pub(super) fn update(&mut self, event: &Event) {
         self.jobs.follow(event);
         self.queue.follow(event);
+        self.is_restored |= matches!(event, Event::CheckpointRestored { .. });
     }
 }
 

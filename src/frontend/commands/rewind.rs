@@ -1,7 +1,8 @@
 //! `/rewind`: returns files, the conversation or both to the time of an earlier prompt.
 
 use crate::commands::{Availability, COMMAND, Choice, Command};
-use crate::{RewindExtent, rewind_extents};
+use crate::remote_session::Revert;
+use crate::{ReplacedChanges, RewindExtent, rewind_extents};
 
 pub(super) const REWIND: Command = Command {
     name: "rewind",
@@ -75,4 +76,19 @@ pub fn rewind_extents_text(number: usize, points: &[(usize, String)]) -> String 
         text.extend([&format!("/rewind {number} {name}"), "  ", what, "\n"]);
     }
     text
+}
+
+/// Text that asks a person to confirm that `revert` may replace changes of the user.
+pub fn replaced_text(replaced: &ReplacedChanges, revert: &Revert) -> String {
+    let mut text = replaced_heading(revert) + "\n";
+    for line in &replaced.lines {
+        text.extend(["  ", line, "\n"]);
+    }
+    text.extend(["Nothing was restored. ", &revert.to_string(), " again restores them.\n"]);
+    text
+}
+
+/// Line above the list of the files whose changes `revert` replaces.
+pub fn replaced_heading(revert: &Revert) -> String {
+    format!("{revert} replaces what you have changed since in:")
 }

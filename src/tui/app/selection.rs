@@ -5,7 +5,11 @@ use std::collections::HashSet;
 use crossterm::event::KeyEvent;
 use posse_actors::conversation::MessageId;
 use posse_frontend::commands::SessionSwitch;
-use posse_frontend::{RewindExtent, Selectable, missing_rewind_point, rewind_extents};
+use posse_frontend::remote_session::Revert;
+use posse_frontend::{
+    ReplacedChanges, RewindExtent, Selectable, missing_rewind_point, replaced_heading,
+    rewind_extents,
+};
 
 use crate::app::{App, Effect};
 use crate::selector::{Selector, SelectorEntry, SelectorKind, SelectorOutcome, in_one_line};
@@ -50,6 +54,16 @@ impl App {
             SelectorKind::RewindExtent(number) => {
                 let Some(extent) = RewindExtent::named(&value) else { return };
                 return self.rewind(number, extent);
+            }
+            SelectorKind::ConfirmRewind(number, extent) => {
+                return match value.as_str() {
+                    "restore" => {
+                        let command = Revert::ToPrompt(number, extent).to_string();
+                        self.view.push_user_input(command);
+                        self.effects.push(Effect::ConfirmedRewind(number, extent));
+                    }
+                    _ => self.view.note(Role::Dim, "(nothing was restored)"),
+                };
             }
             SelectorKind::Sessions | SelectorKind::Inline => {
                 self.view.push_user_input(format!("/resume {value}"));
@@ -163,6 +177,29 @@ impl App {
         let entries = rewind_extents().map(entry).collect();
         let title = format!("return to the state before prompt {number}");
         self.open_selector(SelectorKind::RewindExtent(number), &title, entries, "");
+    }
+
+    /// Lists the changes of the user that a return replaces, and opens a selector that asks for them.
+    pub(crate) fn confirm_rewind(
+        &mut self,
+        number: usize,
+        extent: RewindExtent,
+        replaced: &ReplacedChanges,
+    ) {
+        self.view.note(Role::Warn, replaced_heading(&Revert::ToPrompt(number, extent)));
+        for line in &replaced.lines {
+            self.view.note(Role::Warn, format!("  {line}"));
+        }
+        let entry = |value: &str, label: &str| SelectorEntry {
+            value: value.to_owned(),
+            label: label.to_owned(),
+        };
+        let entries = vec![
+            entry("keep", "leave all files as they are"),
+            entry("restore", "replace these files; a checkpoint keeps what they contain now"),
+        ];
+        let title = "replace the files that you have changed since?";
+        self.open_selector(SelectorKind::ConfirmRewind(number, extent), title, entries, "");
     }
 
     /// Shows the command and starts to return to the state before a prompt.

@@ -6,7 +6,8 @@ use posse_frontend::commands::{QueryAnswer, ReportRequest, SessionQuery, Session
 use posse_frontend::remote_session::{Revert, RevertRequest};
 use posse_frontend::session_records::changes;
 use posse_frontend::{
-    BackgroundJob, LoadedSession, Rewind, Selectable, SessionSelection, Task, is_default,
+    BackgroundJob, LoadedSession, Rewind, RewindExtent, Selectable, SessionSelection, Task,
+    is_default,
 };
 
 use crate::TuiEnvironment;
@@ -122,25 +123,58 @@ impl Tui<'_> {
         }
     }
 
-    /// Switches to the copy of the session, if there is one, puts the prompt back, and restores
-    /// files.
-    async fn rewind(&mut self, Rewind { session, call, prompt }: Rewind) {
-        let keeps_conversation = session.is_none();
-        if let Some(session) = session {
-            self.resume(session, true).await;
-            if self.current.is_none() {
-                return;
-            }
-            if !prompt.is_empty() {
-                self.app.composer.restore_text(&prompt);
-            }
+    /// Prepares a return that the user wants, in a lookup.
+    pub(super) fn prepare_rewind(&mut self, number: usize, extent: RewindExtent) {
+        let ready = self.environment.rewind(&self.app.session, number, extent);
+        let to = move |rewind| LookupResult::Rewind(number, extent, rewind);
+        self.look_up(READING_SESSIONS, ready, to);
+    }
+
+    /// Begins a return that the user wants: asks first if it replaces changes of the user.
+    async fn begin_rewind(&mut self, number: usize, extent: RewindExtent, rewind: Rewind) {
+        match self.confirmation.missing("", &rewind) {
+            Some(replaced) => self.app.confirm_rewind(number, extent, &replaced),
+            None => self.rewind(rewind).await,
         }
-        match call {
-            Some(call) => self.call(call),
-            None if keeps_conversation => {
-                self.app.view.note(Role::Dim, "(no file was changed since)");
+    }
+
+    /// Restores files, then switches to the copy of the session, if there is one.
+    async fn rewind(&mut self, Rewind { session, call, prompt, .. }: Rewind) {
+        match (call, session) {
+            (Some(call), session) => {
+                if let Some(current) = &mut self.current {
+                    current.is_restored = false;
+                }
+                self.follows_restore = session.map(|session| (session, prompt));
+                self.call(call);
             }
-            None => {}
+            (None, Some(session)) => self.switch_to_copy(session, &prompt).await,
+            (None, None) => self.app.view.note(Role::Dim, "(no file was changed since)"),
+        }
+    }
+
+    /// Switches to the copy of the session that waits for the restore of files, when the restore has
+    /// ended. If no file was restored, the conversation stays as well.
+    pub(super) async fn finish_rewind(&mut self) {
+        if self.app.busy {
+            return;
+        }
+        let Some((session, prompt)) = self.follows_restore.take() else { return };
+        if self.current.as_ref().is_some_and(|current| current.is_restored) {
+            self.switch_to_copy(session, &prompt).await;
+        } else {
+            let text = "(the files were not restored, so the conversation stays as it is as well)";
+            self.app.view.note(Role::Warn, text);
+        }
+        self.dirty = true;
+        self.submit_undelivered();
+    }
+
+    /// Switches to a copy of the session and puts the prompt back.
+    async fn switch_to_copy(&mut self, session: LoadedSession, prompt: &str) {
+        self.resume(session, true).await;
+        if self.current.is_some() && !prompt.is_empty() {
+            self.app.composer.restore_text(prompt);
         }
     }
 
@@ -163,15 +197,27 @@ impl Tui<'_> {
         self.app.view.note(Role::Dim, text);
         self.start_lookup(READING_SESSIONS, async move {
             let ready = run_blocking(job).await;
-            match &ready {
-                Ok(Rewind { session: None, call: None, .. }) => {
-                    request.answer(Err("no file was changed since".to_owned()));
-                }
-                Ok(_) => request.answer(Ok(())),
-                Err(failures) => request.refuse(failures),
-            }
-            ready.map(|ready| LookupResult::Rewind(Rewind { prompt: String::new(), ..ready }))
+            Ok(LookupResult::RevertElsewhere(request, ready))
         });
+    }
+
+    /// Answers an attached client, and begins the return that it asked for.
+    async fn begin_revert(&mut self, request: RevertRequest, ready: Result<Rewind, Vec<Failure>>) {
+        let rewind = match ready {
+            Ok(rewind) => rewind,
+            Err(failures) => {
+                self.app.view.failures(&failures);
+                return request.refuse(&failures);
+            }
+        };
+        if let Some(replaced) = self.confirmation.missing(&request.client, &rewind) {
+            return request.ask(&replaced);
+        }
+        request.answer(match rewind {
+            Rewind { session: None, call: None, .. } => Err("no file was changed since".to_owned()),
+            _ => Ok(()),
+        });
+        self.rewind(Rewind { prompt: String::new(), ..rewind }).await;
     }
 
     /// Removes the live region and runs `work`, so that text which `work` prints appears above the
@@ -302,7 +348,12 @@ impl Tui<'_> {
             Ok(LookupResult::RewindExtents(number, points)) => {
                 self.app.choose_rewind_extent_of(number, &points);
             }
-            Ok(LookupResult::Rewind(rewind)) => self.rewind(rewind).await,
+            Ok(LookupResult::Rewind(number, extent, rewind)) => {
+                self.begin_rewind(number, extent, rewind).await;
+            }
+            Ok(LookupResult::RevertElsewhere(request, ready)) => {
+                self.begin_revert(request, ready).await;
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use posse_actors::root_session::{DeliverError, PromptError, SessionHandle, UserC
 use posse_base::failure::{ErrorCode, Failure};
 use posse_frontend::commands::ShellCommand;
 use posse_frontend::files::Finder;
-use posse_frontend::{Task, clipboard, own_call};
+use posse_frontend::{RewindConfirmation, Task, clipboard, own_call};
 
 use crate::app::Effect;
 use crate::running::Tui;
@@ -66,9 +66,11 @@ impl Tui<'_> {
                     self.look_up(READING_SESSIONS, points, to);
                 }
                 Effect::Rewind(prompt, extent) => {
-                    let ready = self.environment.rewind(&self.app.session, prompt, extent);
-                    self.look_up(READING_SESSIONS, ready, LookupResult::Rewind);
+                    // A list that the user has seen before and not confirmed does not count.
+                    self.confirmation = RewindConfirmation::default();
+                    self.prepare_rewind(prompt, extent);
                 }
+                Effect::ConfirmedRewind(prompt, extent) => self.prepare_rewind(prompt, extent),
                 Effect::Copy(text) => self.terminal.write(clipboard::sequence(&text)),
                 Effect::Redraw => self.invalidate(),
                 Effect::Suspend => self.suspend().await,

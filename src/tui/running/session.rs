@@ -19,7 +19,7 @@ use posse_base::failure::{Exit, Failure};
 use posse_base::or_pending;
 use posse_frontend::remote_session::{AttachSocket, RevertRequest};
 use posse_frontend::session_records::Changes;
-use posse_frontend::{LoadedSession, OpenedSession, Rewind};
+use posse_frontend::{LoadedSession, OpenedSession, Rewind, RewindExtent};
 
 use crate::SetupFacts;
 use crate::app::App;
@@ -70,8 +70,10 @@ pub(super) enum LookupResult {
     RewindPoints(Vec<(usize, String)>),
     /// Number of the prompt before which to return, and the prompts as in `RewindPoints`.
     RewindExtents(usize, Vec<(usize, String)>),
-    /// A prepared return to an earlier state.
-    Rewind(Rewind),
+    /// Number of the prompt before which to return, the part that returns, and the prepared return.
+    Rewind(usize, RewindExtent, Rewind),
+    /// A return that an attached client asked for: prepared, or the reasons why it is not possible.
+    RevertElsewhere(RevertRequest, Result<Rewind, Vec<Failure>>),
 }
 
 /// The task that runs, or that has ended and was not summarised yet.
@@ -108,6 +110,8 @@ pub(super) struct CurrentSession {
     unanswered: u32,
     /// Number of these requests that `--yes` would not have covered.
     not_by_yes: u32,
+    /// True if files were restored since this was last reset.
+    pub(super) is_restored: bool,
 }
 
 impl CurrentSession {
@@ -143,6 +147,7 @@ impl CurrentSession {
             task: None,
             unanswered: 0,
             not_by_yes: 0,
+            is_restored: false,
         })
     }
 
@@ -165,6 +170,7 @@ impl CurrentSession {
     /// Updates the accounts and detects the last event of the task.
     pub(super) fn notice(&mut self, announcement: &Announcement) {
         self.accounts.follow(announcement.origin(), announcement.event());
+        self.is_restored |= matches!(announcement.event(), Event::CheckpointRestored { .. });
         let Some(task) = &mut self.task else { return };
         match announcement.event() {
             Event::PermissionDenied { by, rule: Some(_), .. } => {

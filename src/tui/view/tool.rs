@@ -85,6 +85,8 @@ pub(crate) struct ToolCallView {
     output: Vec<String>,
     above: usize,
     diff: Option<String>,
+    /// Lines about the result of a restore.
+    report: Vec<String>,
     /// Task list that the call has written.
     todos: Vec<TodoItem>,
     /// Reason why the call has not started; `None` if it has started or is only under review.
@@ -149,6 +151,7 @@ impl ToolCallView {
             self.ended = Some("answered".to_owned());
             (self.output, self.above) = last_lines(&text_of(content), OWN_LINES_MAX);
         }
+        self.report = serde_json::from_value(metadata["report"].clone()).unwrap_or_default();
         self.todos = serde_json::from_value(metadata["todos"].clone()).unwrap_or_default();
         self.diff = metadata["diff"].as_str().filter(|diff| !diff.is_empty()).map(str::to_owned);
     }
@@ -239,6 +242,10 @@ impl ToolCallView {
             rows.push(row(theme, Role::Dim, clipped(&format!("  └ {ended}{more}"), columns)));
             let lines = self.output.iter().map(|line| clipped(line, columns.saturating_sub(4)));
             rows.extend(lines.map(|line| row(theme, Role::Dim, format!("    {line}"))));
+        }
+        for line in &self.report {
+            let text = [span(theme, Role::Dim, sanitize(line))];
+            rows.extend(wrap(&text, columns, &[Span::raw("  └ ")], &under));
         }
         for item in &self.todos {
             let (mark, role) = match item.status {
