@@ -1,22 +1,28 @@
 //! Line about the permission mode at the first start in a project.
 
+use std::fs::OpenOptions;
 use std::io::Write;
-use std::path::Path;
+use std::os::unix::fs::OpenOptionsExt;
 
 use posse_actors::event::PermissionMode;
 use posse_base::terminal;
 
 use crate::journal::StateDir;
-use crate::journal::state::Within;
 use crate::wiring::session::Setup;
 
-/// Prints what `mode` means and how to change it, unless the state directory contains a session of
-/// the project besides the new one in `dir`.
-pub(super) fn tell(setup: &Setup<'_>, dir: &Path, mode: PermissionMode) {
-    let sessions = StateDir::new(setup.dirs.state.clone()).sessions(Within::Project(setup.cwd));
-    if sessions.is_ok_and(|sessions| sessions.iter().all(|session| session.dir == dir)) {
-        terminal::stderr().write_all((line(mode) + "\n").as_bytes()).ok();
+/// File in the folder of a project, present when the line was printed for it.
+const MARK: &str = "permission-mode-shown";
+
+/// Prints what `mode` means and how to change it, unless it was printed before for the project.
+/// Sessions without a person print nothing, so they do not count.
+pub(super) fn tell(setup: &Setup<'_>, mode: PermissionMode) {
+    let folder = StateDir::new(setup.dirs.state.clone()).project_dir(setup.cwd);
+    if folder.join(MARK).exists() {
+        return;
     }
+    terminal::stderr().write_all((line(mode) + "\n").as_bytes()).ok();
+    // Without the mark, the next start prints the line again.
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.join(MARK)).ok();
 }
 
 /// Line that explains `mode` and names the command that changes it.

@@ -170,7 +170,7 @@ impl frontend::Sessions for PlainSessions<'_> {
                 let made = printing_notices(|notices| assemble_in(&kept, &setup, model, notices));
                 let (ports, session) = kept.or_remove(made)?;
                 if self.interactive {
-                    first_start::tell(&setup, kept.dir(), session.permission_mode);
+                    first_start::tell(&setup, session.permission_mode);
                 }
                 (Some(kept), ports, session)
             }

@@ -83,7 +83,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     } else {
         let assembled = printing_notices(|notices| assemble(&setup, model, notices))?;
         if interactive {
-            first_start::tell(&setup, &assembled.dir, assembled.settings.permission_mode);
+            first_start::tell(&setup, assembled.settings.permission_mode);
         }
         assembled
     };

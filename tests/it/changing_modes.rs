@@ -155,7 +155,10 @@ fn hooks_get_the_mode() {
 
 #[test]
 fn first_start_in_a_project_says_what_the_mode_means() {
-    let machine = Machine::with(&ModelServer::start(Vec::new()));
+    let machine = Machine::with(&ModelServer::start(vec![says("one")]));
+    // Prints no such line, and so does not count.
+    let headless = machine.posse(&["run", "hello"]);
+    assert!(!headless.stderr.contains("--permission-mode changes it"), "{}", headless.stderr);
     let seen = |args: &[&str]| {
         let mut person = Terminal::run(&machine, &[&["plain"], args].concat(), "xterm");
         person.see("> ");
