@@ -157,7 +157,7 @@ impl Resuming {
         setup: &Setup<'_>,
         model: Arc<dyn Provider>,
     ) -> Result<(JournalSettings, Ports, SessionSettings), Vec<Failure>> {
-        let Resuming { found, read, mut notes, budget, .. } = self;
+        let Resuming { found, read, mut notes, budget, args } = self;
         let ReadSession { journal, replayed, started, damage, lost, salvaged } = read;
         let id = SessionId::new(found.id.clone());
         let (kept, branch) = if let Some(journal) = journal {
@@ -179,10 +179,14 @@ impl Resuming {
         let effective = combined_mode(&resumption, settings.permission_mode);
         let effective = kept.or_remove(effective.map_err(Into::into))?;
         if effective != settings.permission_mode {
+            let about = effective.about();
+            let change = if is_conversation(&args) {
+                "/permission-mode changes it".to_owned()
+            } else {
+                mode_fix(&found.id)
+            };
             notes.push(format!(
-                "the permission mode is {effective}, as in the session: {}; /permission-mode \
-                 changes it",
-                effective.about()
+                "the permission mode is {effective}, as in the session: {about}; {change}"
             ));
             settings.permission_mode = effective;
         }
@@ -361,6 +365,15 @@ fn directory(
     }
     notes.push(format!("resumed in {}", started.cwd));
     Ok(recorded)
+}
+
+/// Way to change the permission mode of the session `id`, for a run without a conversation.
+fn mode_fix(id: &str) -> String {
+    format!(
+        "a resume takes the stricter mode of the session and the start, and a person changes it: run \
+         `posse resume {id}` in a terminal and press Shift+Tab there, or send permission.mode with \
+         --input-format stream-json"
+    )
 }
 
 /// Permission mode of a session that is resumed with the mode `start`: the stricter one of `start`

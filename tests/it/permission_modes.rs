@@ -245,6 +245,9 @@ fn resumed_session_has_the_stricter_mode() {
         if effective != then {
             let told = format!("the permission mode is {effective}, as in the session");
             assert!(ended.stderr.contains(&told), "{}", ended.stderr);
+            // A run has no slash commands.
+            assert!(!ended.stderr.contains("/permission-mode"), "{}", ended.stderr);
+            assert!(ended.stderr.contains("in a terminal and press Shift+Tab"), "{}", ended.stderr);
         }
     }
     let (machine, _server) = machine_for(vec![says("hello")]);

@@ -79,6 +79,7 @@ pub(crate) fn needed_flags(args: &RunArgs, cwd: &Path) -> Vec<String> {
         value("--add-dir", Some(absolute(dir)));
     }
     value("--sandbox", given.sandbox.clone().filter(|mode| mode != "off"));
+    value("--permission-mode", given.permission_mode.clone());
     value("--network", given.network.clone().filter(|network| network == "deny"));
     let switches = [
         (*trust_project, "--trust-project"),
@@ -332,6 +333,7 @@ mod tests {
         assert_eq!(flags(&["--agent", "plan", "--budget", "1", "--max-turns", "3"], &here), "");
         let config = here.join("c.json").display().to_string();
         assert_eq!(flags(&["--config", "c.json"], &here), format!("--config {config}"));
+        assert_eq!(flags(&["--permission-mode", "auto"], &here), "--permission-mode auto");
         let restricted =
             ["--sandbox", "read-only", "--network", "deny", "--dry-run", "--no-persistent-grants"];
         assert_eq!(flags(&restricted, &here), restricted.join(" "));
