@@ -139,11 +139,13 @@ impl<'a> TryCommand<'a> {
         let output = printable_lines(&output_text(&tried.outcome));
         let outcome = &tried.outcome;
         let hidden = covered_lines(&outcome.covered_secrets);
+        let hint = trial_diff::rename_note(outcome);
         if !self.args.json {
             let named = trial_diff::Named::NotInDiff;
             let diff = self.masked(&trial_diff::text(&tried, &self.context.cwd, named));
             let counts = trial_diff::counts(&tried.changes.changes);
             let mut lines = hidden.clone();
+            lines.extend(hint.map(|hint| format!("Note: {hint}")));
             lines.push(format!("{}; {counts}\n", exit_text(outcome)));
             print(&format!("{output}{diff}{}", lines.join("\n")));
         }
@@ -162,7 +164,7 @@ impl<'a> TryCommand<'a> {
             let TrialPatch { changes, diff } = patch.unwrap_or_default();
             let value = json!({
                 "exitCode": exit_code(outcome), "output": output, "changes": changes,
-                "diff": diff, "hidden": hidden, "kept": kept,
+                "diff": diff, "hidden": hidden, "hint": hint, "kept": kept,
             });
             print(&format!("{value}\n"));
         } else {

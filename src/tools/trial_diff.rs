@@ -9,7 +9,8 @@ use std::path::Path;
 use posse_base::count;
 use posse_base::failure::{printable, printable_lines};
 use posse_sandbox::{
-    ChangeKind, FileKind, FileState, TrialChange, TrialChanges, TrialContent, TriedCommand,
+    ChangeKind, FileKind, FileState, ProcessOutcome, TrialChange, TrialChanges, TrialContent,
+    TriedCommand,
 };
 
 use patch::patch_of;
@@ -39,6 +40,20 @@ pub enum Named {
 pub fn text(tried: &TriedCommand, base: &Path, named: Named) -> String {
     let contents = |change: &TrialChange| tried.contents(change, FILE_BYTES_MAX);
     describe(&tried.changes, base, named, contents)
+}
+
+/// Note about the output of a command in a trial that names the error `EXDEV`: it may fail in a trial
+/// only. `None` for other output. The exit code does not matter, since a later command of the line may
+/// have succeeded.
+pub fn rename_note(outcome: &ProcessOutcome) -> Option<&'static str> {
+    let says = |bytes: &[u8]| {
+        let text = String::from_utf8_lossy(bytes).to_lowercase();
+        text.contains("cross-device") || text.contains("exdev")
+    };
+    (says(&outcome.output.head) || says(&outcome.output.tail)).then_some(
+        "a trial cannot rename a folder that existed before (EXDEV, \"Invalid cross-device link\"), so \
+         this fails in a trial only; without one the command can do it",
+    )
 }
 
 /// Counts of a list of changes, such as `2 modified, 1 deleted`.

@@ -308,7 +308,20 @@ fn trial_has_no_network_and_says_that_folders_cannot_be_renamed() {
     let (ended, value) = tried(&machine, &["--", &command]);
     ended.assert_code(0);
     assert_eq!(value["output"], "EXDEV\nno network\n");
+    let hint = value["hint"].as_str().unwrap();
+    assert!(hint.contains("fails in a trial only"), "{hint}");
     assert_eq!(value["changes"], json!([]));
+}
+
+/// Later commands of the line may succeed.
+#[test]
+fn trial_says_that_a_folder_cannot_be_renamed_in_it() {
+    let machine = machine();
+    for command in ["git mv src src2", "git mv src src2; true"] {
+        let ended = machine.posse(&["try", "--drop", "--", command]);
+        assert!(ended.stdout.contains("Invalid cross-device link"), "{}", ended.stdout);
+        assert!(ended.stdout.contains("Note: a trial cannot rename a folder"), "{}", ended.stdout);
+    }
 }
 
 #[test]

@@ -7,9 +7,7 @@ use posse_actors::conversation::ContentPart;
 use posse_actors::event::Event;
 use posse_actors::ports::{Confinement, NetworkAccess, RunContext, ToolError, ToolOutput};
 use posse_base::secrets::key_patterns::KeyMask;
-use posse_sandbox::{
-    Backend, Exit, ProcessOutcome, Sandbox, Spawn, obstacle, remove_abandoned_trial,
-};
+use posse_sandbox::{Backend, ProcessOutcome, Sandbox, Spawn, obstacle, remove_abandoned_trial};
 use serde_json::json;
 
 use crate::bash::{Arguments, announce, network, refused, report};
@@ -141,24 +139,12 @@ pub(super) async fn notes(
     note: Option<String>,
 ) -> Vec<String> {
     let missed = network::is_missed(outcome).then(|| "a trial has no network".to_owned());
-    let renamed = is_rename(outcome).then(|| {
-        "a trial cannot rename a folder that existed before (EXDEV); the command itself can"
-            .to_owned()
-    });
+    let renamed = trial_diff::rename_note(outcome).map(str::to_owned);
     let untold = report::untold_secrets(env, &context.call, &outcome.covered_secrets);
     for message in untold.clone() {
         context.facts.send(Event::Warning { message }).await.ok();
     }
     missed.into_iter().chain(renamed).chain(untold).chain(note).collect()
-}
-
-/// True if the command failed and its output contains the text of `EXDEV`.
-fn is_rename(outcome: &ProcessOutcome) -> bool {
-    let says = |bytes: &[u8]| {
-        let text = String::from_utf8_lossy(bytes).to_lowercase();
-        text.contains("cross-device link") || text.contains("exdev")
-    };
-    outcome.exit != Exit::Code(0) && (says(&outcome.output.head) || says(&outcome.output.tail))
 }
 
 /// Redacts values that look like keys.
