@@ -43,7 +43,6 @@ mod text;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -103,8 +102,8 @@ pub struct ToolEnvironment {
     pub budgets: Arc<Budgets>,
     /// Background jobs of the session.
     pub jobs: Arc<Jobs>,
-    /// True if the user knows already that a command failed without network.
-    pub told_offline: Arc<AtomicBool>,
+    /// Connections that commands missed without network and of which the user knows already.
+    pub told_offline: Arc<Mutex<BTreeSet<String>>>,
     /// Secrets of which each agent knows, by the key of `CallContext::reader`, that its commands do
     /// not see them as they are.
     pub told_secrets: Arc<Mutex<BTreeSet<(String, CoveredSecret)>>>,

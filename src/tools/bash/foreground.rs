@@ -1,8 +1,7 @@
 //! Commands of `bash` that the call waits for. A command without a requested time limit continues
 //! as a background job when its default limit is over.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use posse_actors::conversation::ContentPart;
@@ -15,9 +14,13 @@ use posse_sandbox::{
 use tokio::sync::oneshot;
 
 use crate::bash::connections::{CommandNetwork, proxy_alone};
+use crate::bash::network::MissedConnection;
 use crate::bash::{JOB_TIMEOUT, announce, background, network, refused, refused_writes, report};
 use crate::jobs::{Job, NewJob, continued};
 use crate::{ToolEnvironment, spill};
+
+/// Maximum number of missed connections of a session of which the user is told.
+const TOLD_MAX: usize = 20;
 
 /// A command to run, with its exemptions of protected files, and the summary of its call.
 pub(super) struct Foreground {
@@ -116,8 +119,9 @@ pub(super) async fn run(
 
 /// Notes for the model about the network of a command.
 struct NetworkNotes {
-    /// Reason why the command failed without network; `None` if it did not.
-    missed: Option<String>,
+    /// Reason why the command failed without network, and the connection that it missed; `None` if it
+    /// did not.
+    missed: Option<(String, MissedConnection)>,
     /// Connections that were refused, one line each.
     refused: Vec<String>,
 }
@@ -131,11 +135,16 @@ impl NetworkNotes {
         is_by_domain: bool,
         refused: Vec<String>,
     ) -> NetworkNotes {
-        let missed = match (is_by_domain, is_offline && network::is_missed(outcome)) {
-            (true, true) if refused.is_empty() => Some(proxy_alone()),
-            (false, true) => Some(network::NO_NETWORK.to_owned()),
-            _ => None,
-        };
+        let missed = network::missed(outcome).filter(|_| is_offline);
+        let missed = missed.and_then(|missed| {
+            let note = match (is_by_domain, missed.loopback_port) {
+                (true, Some(port)) => network::loopback_note(port),
+                (true, None) if refused.is_empty() => proxy_alone(),
+                (true, None) => return None,
+                (false, _) => network::NO_NETWORK.to_owned(),
+            };
+            Some((note, missed))
+        });
         NetworkNotes { missed, refused }
     }
 }
@@ -155,8 +164,8 @@ async fn result(
     for message in finding_lines(&outcome.findings) {
         context.facts.send(Event::Warning { message }).await.ok();
     }
-    if let Some(missed) = &missed
-        && !env.told_offline.swap(true, Ordering::Relaxed)
+    if let Some((missed, connection)) = &missed
+        && is_new(env, connection)
     {
         let message = format!("a command failed: {missed}");
         context.facts.send(Event::Warning { message }).await.ok();
@@ -165,8 +174,19 @@ async fn result(
     for message in untold.clone() {
         context.facts.send(Event::Warning { message }).await.ok();
     }
+    let missed = missed.map(|(note, _)| note);
     let notes = missed.into_iter().chain(refused).chain(untold).chain(notes);
     report::output(&env.session_dir, context, outcome, notes.collect(), timeout)
+}
+
+/// True if the user was not told of this missed connection yet; remembers it.
+fn is_new(env: &ToolEnvironment, connection: &MissedConnection) -> bool {
+    let key = match connection.loopback_port {
+        Some(port) => port.to_string(),
+        None => connection.line.clone(),
+    };
+    let mut told = env.told_offline.lock().unwrap_or_else(PoisonError::into_inner);
+    told.len() < TOLD_MAX && told.insert(key)
 }
 
 /// Handles updates of the running command: for its call, and later for `job`.
