@@ -4,7 +4,8 @@ use std::path::Path;
 
 use jsonc_parser::cst::{CstContainerNode, CstInputValue, CstObject, CstRootNode};
 use posse_base::failure::{ErrorCode, Failure, nearest, printable};
-use serde_json::Value;
+use posse_base::shell_words::quoted;
+use serde_json::{Value, json};
 
 use crate::file::{ConfigFile, ReadPolicy, options};
 use crate::layers::{self, Walk};
@@ -111,6 +112,7 @@ fn set(object: &CstObject, key: &str, text: &str, file: &str) -> Result<String, 
         let fix = match kind {
             ValueKind::Choice(names) => nearest(text, names.iter().copied())
                 .map(|meant| format!("did you mean \"{meant}\"?")),
+            ValueKind::TextList | ValueKind::CommandLine => Some(list_fix(key, text)),
             _ => None,
         };
         let fix = fix.unwrap_or_else(|| format!("give a value that is {expected}"));
@@ -135,6 +137,15 @@ fn set(object: &CstObject, key: &str, text: &str, file: &str) -> Result<String, 
     let shown = |value: &Value| shown(known.kind, key, value);
     let was = old.map(|old| format!(" (was {})", shown(&old))).unwrap_or_default();
     Ok(format!("set {key} = {} in {file}{was}", shown(&value)))
+}
+
+/// Command that sets the key to a list of texts, with the words of `text` as an example.
+fn list_fix(key: &str, text: &str) -> String {
+    let list = |text: &str| text.starts_with(['[', '{', '"']);
+    let words: Vec<&str> = text.split([',', ' ']).filter(|word| !word.is_empty()).collect();
+    let words = if words.is_empty() || list(text) { vec!["TEXT"] } else { words };
+    let example = quoted(&json!(words).to_string());
+    format!("give a JSON list: posse config edit {key} {example}")
 }
 
 /// Removes the property at the path `parts`, and groups that become empty and have no comments.

@@ -217,3 +217,19 @@ fn edit_result_is_explained() {
     let desk = EditFixture::empty();
     insta::assert_snapshot!(desk.tidy(&explain(&desk.path)));
 }
+
+#[test]
+fn fix_for_a_list_is_a_command_that_works() {
+    let desk = EditFixture::empty();
+    for (given, example) in [
+        ("example.org", r#"'["example.org"]'"#),
+        ("a.org, b.org", r#"'["a.org","b.org"]'"#),
+        ("[a.org]", r#"'["TEXT"]'"#),
+    ] {
+        let failures = desk.set("network.allowedDomains", given).unwrap_err();
+        let fix = failures[0].fix.as_deref().unwrap();
+        let command = format!("posse config edit network.allowedDomains {example}");
+        assert_eq!(fix, format!("give a JSON list: {command}"), "{given}");
+        desk.set("network.allowedDomains", example.trim_matches('\'')).unwrap();
+    }
+}
