@@ -11,6 +11,9 @@ const SUGGESTIONS_MAX: usize = 5;
 /// Minimum characters of a word for which names are suggested: a shorter one is similar to too many.
 const SIMILAR_CHARS_MIN: usize = 4;
 
+/// Maximum number of sections with a word in their heading that are shown; more are named.
+const SECTIONS_MAX: usize = 2;
+
 /// Maximum characters of a word that is looked up.
 const WORD_CHARS_MAX: usize = 200;
 
@@ -89,18 +92,87 @@ pub fn topic(name: &str, columns: usize) -> Option<String> {
 ///
 /// The beginning of the name of a single topic is that topic, if no entry has this name.
 pub fn entries(word: &str, columns: usize) -> Option<String> {
+    let named = entries_named(word, columns, false);
     let begun = || topic(topic_that_begins(word)?, columns);
-    entries_named(word, columns, false)
-        .or_else(begun)
-        .or_else(|| entries_named(word, columns, true))
+    if named.is_none()
+        && let Some(begun) = begun()
+    {
+        return Some(begun);
+    }
+    let mut found = sections(word, columns);
+    found.extend(named);
+    if found.is_empty() { entries_named(word, columns, true) } else { Some(found.join("\n")) }
+}
+
+/// Sections whose heading contains `word`, in any number, as text: the first [`SECTIONS_MAX`] of them,
+/// then the names of the others. Empty if there is none, or if `word` is too short.
+fn sections(word: &str, columns: usize) -> Vec<String> {
+    if word.chars().count() < SIMILAR_CHARS_MIN {
+        return Vec::new();
+    }
+    let wanted = singular(&word.to_lowercase());
+    let mut found: Vec<(&str, &str, String)> = TOPICS
+        .iter()
+        .filter(|topic| !is_of_members(topic))
+        .flat_map(|topic| {
+            read_sections(topic.text).map(|(title, text)| (topic.names[0], title, text))
+        })
+        .filter(|(_, title, _)| words_of(title).any(|word| singular(&word) == wanted))
+        .collect();
+    found.sort_by_key(|(_, title, _)| !words_of(title).any(|one| one.eq_ignore_ascii_case(word)));
+    let shown = found.iter().take(SECTIONS_MAX).map(|(topic, _, text)| {
+        format!("From {topic}:\n{}", plain_text(&without_links(text), columns))
+    });
+    let more = found.iter().skip(SECTIONS_MAX).map(|(topic, title, _)| {
+        format!("See also \"{}\" in `posse help {topic}`.\n", title.replace('`', ""))
+    });
+    shown.chain(more).collect()
+}
+
+/// A word of a heading without the ending of the plural.
+fn singular(word: &str) -> String {
+    match word.strip_suffix("ies") {
+        Some(stem) => format!("{stem}y"),
+        None => word.strip_suffix('s').unwrap_or(word).to_owned(),
+    }
+}
+
+/// Sections of a document whose heading is plain text below the title: heading, and text with it.
+fn read_sections(document: &str) -> impl Iterator<Item = (&str, String)> {
+    let lines: Vec<&str> = document.lines().collect();
+    let mut is_code = false;
+    let mut sections = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        is_code ^= line.starts_with("```");
+        let Some((marks, title)) = heading_of(line).filter(|(marks, _)| !is_code && *marks > 1)
+        else {
+            continue;
+        };
+        let mut code_block = false;
+        let body = lines.iter().skip(at + 1).copied().take_while(|line| {
+            code_block ^= line.starts_with("```");
+            code_block || heading_of(line).is_none_or(|(below, _)| below > marks)
+        });
+        let text = std::iter::once(*line).chain(body).collect::<Vec<_>>().join("\n");
+        sections.push((title, text));
+    }
+    sections.into_iter()
+}
+
+/// True for a document whose entries are members of records and arguments of tools: words like `plan`
+/// mean something else elsewhere.
+fn is_of_members(topic: &Topic) -> bool {
+    matches!(topic.names[0], "events" | "tools")
 }
 
 /// Entries with the name `word`; with `below`, those of which `word` is the first part.
 fn entries_named(word: &str, columns: usize, below: bool) -> Option<String> {
     let mut blocks: Vec<String> = Vec::new();
-    for topic in TOPICS {
+    let (last, first): (Vec<&Topic>, Vec<&Topic>) =
+        TOPICS.iter().partition(|topic| is_of_members(topic));
+    for topic in first.into_iter().chain(last) {
         for entry in read_entries(topic.text) {
-            let is_wanted = |name: &String| matches(name, word, below);
+            let is_wanted = |name: &String| matches(name, word, below) || ends_with(name, word);
             if entry.names.iter().any(is_wanted) {
                 let place = entry.place.replace('`', "");
                 let origin = format!("From {}: {place}", topic.names[0]);
@@ -312,6 +384,14 @@ fn matches(name: &str, word: &str, below: bool) -> bool {
     fits && names.iter().zip(&words).all(is_part)
 }
 
+/// True if `word` is the last part of a configuration key: `allowedDomains` of
+/// `network.allowedDomains`.
+fn ends_with(name: &str, word: &str) -> bool {
+    let is_key = word.chars().any(|c| c.is_ascii_uppercase()) && !word.contains('.');
+    let last = name.rsplit_once('.').map(|(_, last)| last);
+    is_key && last == Some(word)
+}
+
 /// The document without comments, and with the text of a link in place of a link to another file.
 fn without_links(document: &str) -> String {
     let mut text = String::with_capacity(document.len());
@@ -380,6 +460,28 @@ mod tests {
         assert_eq!(Some(guide), topic("permissions", 80));
         // `NAME` is a placeholder in keys only.
         assert!(!entries("124", 80).unwrap().contains("skills"));
+    }
+
+    #[test]
+    fn headings_and_last_parts_of_keys_are_found() {
+        for (word, expected) in [
+            ("secrets", "Secret files"),
+            ("notifications", "Notifications"),
+            ("policies", "posse doctor policies"),
+            ("allowedDomains", "network.allowedDomains"),
+            ("plan", "Questions and plans of the model"),
+            ("edits", "Edits, hunk by hunk"),
+            ("deny", "Deny rules about paths"),
+        ] {
+            let text = entries(word, 80).unwrap_or_else(|| panic!("{word}"));
+            assert!(text.contains(expected), "{word}: {text}");
+        }
+        assert!(entries("edits", 80).unwrap().starts_with("From permissions:"));
+        // Members of events follow what is written for people.
+        let plan = entries("plan", 80).unwrap();
+        assert!(plan.starts_with("From permissions:"), "{plan}");
+        let last = plan.find("From events").unwrap();
+        assert!(plan.find("mode: plan").is_some_and(|modes| modes < last), "{plan}");
     }
 
     #[test]
