@@ -6,9 +6,12 @@ mod live;
 
 use posse_actors::conversation::{CallId, ContentPart, QuestionId, text_of};
 use posse_actors::cost::dollars;
-use posse_actors::event::{Announcement, CompactionCause, DecisionSource, Event, ToolFailureClass};
+use posse_actors::event::{
+    Announcement, CompactionCause, DecisionSource, Event, PermissionMode, ToolFailureClass,
+};
 use posse_actors::outcome::SubagentOutcome;
 use posse_base::failure::{printable, printable_lines};
+use posse_frontend::commands::permission_mode_changed;
 use posse_frontend::context;
 use posse_frontend::notices::{failover_notice, hook_notice, unknown};
 use posse_frontend::outcome::clock_time;
@@ -287,8 +290,8 @@ impl ProgressPrinter {
                 self.own_call = Some(call_id.clone());
                 String::new()
             }
-            Event::PermissionModeChanged { mode, changed_by, .. } => {
-                self.by_another(&format!("permission mode {mode} selected"), changed_by.as_ref())
+            Event::PermissionModeChanged { mode, changed_by, restriction, .. } => {
+                self.mode_changed(*mode, restriction.as_deref(), changed_by.as_ref())
             }
             event if event.question().is_some() => self.question(event),
             Event::ToolFailed { content, name, class, .. } => {
@@ -395,6 +398,20 @@ impl ProgressPrinter {
         }
     }
 
+    /// Text about a change of the permission mode. Empty if the front end that owns the session changed
+    /// it, whose command has answered.
+    fn mode_changed(
+        &self,
+        mode: PermissionMode,
+        restriction: Option<&str>,
+        by: Option<&String>,
+    ) -> String {
+        if by.is_some() && by == self.name.as_ref() {
+            return self.paint("2", &format!("({})", permission_mode_changed(mode, restriction)));
+        }
+        self.by_another(&format!("permission mode {mode} selected"), by)
+    }
+
     /// Text that says that another front end answered a permission request; empty if this front end
     /// did, or if no name is recorded.
     fn by_another(&self, what: &str, by: Option<&String>) -> String {
@@ -433,6 +450,11 @@ impl ProgressPrinter {
             );
             return lines.join("\n");
         }
+        if let Some(report) = metadata["report"].as_array() {
+            let lines = report.iter().filter_map(|line| line.as_str());
+            let lines = lines.map(|line| self.paint("2", &format!("  {}", printable(line))));
+            return lines.collect::<Vec<_>>().join("\n");
+        }
         match metadata["diff"].as_str().filter(|diff| !diff.is_empty() && !seen) {
             Some(diff) => self.diff_excerpt(diff),
             None => String::new(),
@@ -450,11 +472,6 @@ impl ProgressPrinter {
                 Some(b'-') => "31",
                 _ => "2",
             };
-        if let Some(report) = metadata["report"].as_array() {
-            let lines = report.iter().filter_map(|line| line.as_str());
-            let lines = lines.map(|line| self.paint("2", &format!("  {}", printable(line))));
-            return lines.collect::<Vec<_>>().join("\n");
-        }
             self.paint(code, &format!("  {}", clipped(line)))
         });
         let mut lines: Vec<String> = shown.collect();
@@ -476,6 +493,11 @@ impl ProgressPrinter {
                 if *by != DecisionSource::User =>
             {
                 format!("! not answered: {}", printable(reason))
+            }
+            Event::PermissionDenied {
+                reason, is_user_request: true, answered_by: None, ..
+            } => {
+                format!("! refused: {}", printable(reason))
             }
             Event::PermissionDenied { by, reason, rule, .. } if *by == DecisionSource::Nobody => {
                 let rule =

@@ -305,7 +305,9 @@ impl App {
                 self.submit(MessageKind::Steer);
             }
             Some(KeyAction::Submit) if !self.composer.is_empty() => {
-                self.prompts.show_hint("answer first; only /stop and /exit work meanwhile");
+                self.prompts.show_hint(
+                    "answer first; only /permission-mode, /stop and /exit work meanwhile",
+                );
             }
             Some(_) => (),
         }

@@ -108,6 +108,12 @@ impl PermissionPrompts {
     /// Adds a new request at the end, or removes one that was decided or withdrawn. If the current
     /// request is removed, the next one is shown with a quiet period of its own.
     pub(super) fn follow(&mut self, event: &Event, origin: Option<&Origin>) {
+        if let Event::PermissionModeChanged { mode, .. } = event
+            && !self.open.is_empty()
+        {
+            // The status bar is hidden while a request is open.
+            self.show_hint(&format!("permission mode {mode}"));
+        }
         let decided = match event {
             Event::PermissionRequested {
                 request_id,
@@ -560,7 +566,7 @@ impl PermissionPrompts {
         }
         spans.push(match &self.hint {
             Some(hint) => span(theme, Role::Warn, format!("  · {}", escape_invisible(hint))),
-            None => span(theme, Role::Dim, "  · Esc stops the run"),
+            None => span(theme, Role::Dim, "  · Shift+Tab changes the mode · Esc stops the run"),
         });
         wrap(&spans, columns, &[Span::raw("  ")], &[Span::raw("  ")])
     }

@@ -280,20 +280,31 @@ impl View {
             Event::PermissionGranted { request_id, reply, .. } => {
                 self.asked.retain(|(asked, _)| asked != request_id);
                 if let Some(UserReply::Plan { plan, .. }) = reply.as_deref() {
-                    let accepted = plan.clone().unwrap_or_else(|| std::mem::take(&mut self.plan));
-                    self.end_text();
-                    self.show_text(&format!("{accepted}\n\n"));
-                    self.end_text();
+                    let own = std::mem::take(&mut self.plan);
+                    self.show_plan(plan.as_ref().unwrap_or(&own));
                 }
             }
+            Event::PermissionDenied { request_id, .. } => {
+                self.asked.retain(|(asked, _)| asked != request_id);
+                let refused = std::mem::take(&mut self.plan);
+                self.show_plan(&refused);
+            }
             Event::PermissionWithdrawn { request_id, .. }
-            | Event::PermissionTried { request_id, .. }
-            | Event::PermissionDenied { request_id, .. } => {
+            | Event::PermissionTried { request_id, .. } => {
                 self.asked.retain(|(asked, _)| asked != request_id);
             }
             _ => return,
         }
         self.update_wait_reasons();
+    }
+
+    /// Shows a plan that the user has answered; nothing if it is empty.
+    fn show_plan(&mut self, plan: &str) {
+        if !plan.is_empty() {
+            self.end_text();
+            self.show_text(&format!("{plan}\n\n"));
+            self.end_text();
+        }
     }
 
     /// Clears the banner and the parked state, because the model responds.

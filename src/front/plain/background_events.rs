@@ -9,6 +9,7 @@ use posse_actors::event::{Announcement, Event};
 use posse_actors::subscription::Subscription;
 use posse_base::failure::{Exit, printable_lines};
 use posse_base::or_pending;
+use posse_frontend::commands::parse;
 use tokio::time::sleep;
 
 use crate::plain::terminal::{self, TerminalInput};
@@ -101,6 +102,9 @@ impl LineMode<'_> {
                         self.notifier.key();
                         self.progress.line_ended();
                         self.interrupted = None;
+                        if parse(&line).is_immediate() {
+                            break Some(line);
+                        }
                         match self.questions.decide(&line) {
                             Some(answered) => self.answered(answered).await,
                             None => break Some(line),

@@ -393,3 +393,25 @@ fn task_list_is_printed_escaped() {
       [-] ask
     ");
 }
+
+#[test]
+fn refused_plan_has_the_words_of_the_user() {
+    let refused = Event::PermissionDenied {
+        request_id: QuestionId::new("q1"),
+        by: DecisionSource::User,
+        reason: "the user said no: use cargo\u{1b}[2J".to_owned(),
+        target: posse_actors::event::PermissionTarget::default(),
+        is_user_request: true,
+        rule: None,
+        answered_by: None,
+    };
+    let shown = ProgressPrinter::new(false, false).show(&refused);
+    assert_eq!(shown, "! refused: the user said no: use cargo\\u{1b}[2J\n");
+}
+
+#[test]
+fn result_of_a_restore_names_files_and_the_next_step() {
+    let report = json!(["restored 1 file of checkpoint 1: modified a", "not restored: b: why"]);
+    let shown = ProgressPrinter::new(false, false).show(&completed("x", json!({"report": report})));
+    assert_eq!(shown, "  restored 1 file of checkpoint 1: modified a\n  not restored: b: why\n");
+}

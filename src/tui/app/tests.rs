@@ -2,7 +2,9 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use posse_actors::conversation::{CallId, ContentPart, MessageId, QuestionId};
-use posse_actors::event::{Event, MessageKind, PermissionTarget, Scope, TrialOffer};
+use posse_actors::event::{
+    Event, MessageKind, PermissionMode, PermissionTarget, Scope, TrialOffer,
+};
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_base::failure::{Exit, Failure};
 use posse_frontend::Selectable;
@@ -555,12 +557,28 @@ fn stop_all_works_while_a_question_is_open() {
     // Other lines wait.
     let mut stage = asked();
     stage.later(5000);
+    let words = |stage: &mut TestScreen| {
+        stage.screen(200, 30).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert!(words(&mut stage).contains("· Shift+Tab changes the mode"));
     stage.types("/new");
     stage.later(1000);
     assert_eq!(stage.types("\n"), []);
     let shown = stage.screen(200, 30);
-    assert!(shown.contains("answer first; only /stop and /exit work"), "{shown}");
+    assert!(shown.contains("answer first; only /permission-mode, /stop and"), "{shown}");
     stage.presses(ctrl('u'));
+    stage.later(400);
+    // The mode is changed and shown at once.
+    stage.types("/permission-mode edits");
+    stage.later(1000);
+    assert!(matches!(stage.types("\n")[..], [Effect::Query(_)]));
+    stage.happens(Event::PermissionModeChanged {
+        mode: PermissionMode::Edits,
+        from: PermissionMode::Ask,
+        restriction: None,
+        changed_by: None,
+    });
+    assert!(words(&mut stage).contains("· permission mode edits"));
     stage.later(400);
     assert_eq!(stage.types("y").len(), 1);
     // The chord works as well.

@@ -1,9 +1,10 @@
 //! Keys and screens of questions and plans.
 
 use crossterm::event::{KeyCode, KeyEvent};
+use posse_actors::conversation::QuestionId;
 use posse_actors::event::{
-    Event, PLAN_MODES, PermissionMode, QuestionAnswer, QuestionOption, UserQuestion, UserReply,
-    UserRequest,
+    DecisionSource, Event, PLAN_MODES, PermissionMode, PermissionTarget, QuestionAnswer,
+    QuestionOption, UserQuestion, UserReply, UserRequest,
 };
 use posse_actors::permission_coordinator::HumanDecision;
 
@@ -224,4 +225,17 @@ fn plan_is_edited_or_refused_with_words() {
     stage.types("smaller");
     let reason = Some("smaller".to_owned());
     assert_eq!(decision(press(&mut stage, KeyCode::Enter)), HumanDecision::Deny { reason });
+    stage.happens(Event::PermissionDenied {
+        request_id: QuestionId::new("q1"),
+        by: DecisionSource::User,
+        reason: "the user said no: smaller".to_owned(),
+        target: PermissionTarget::default(),
+        is_user_request: true,
+        rule: None,
+        answered_by: None,
+    });
+    // What was refused, and why, stays on the screen.
+    let shown = stage.screen(80, 24);
+    assert!(shown.contains("1. change all"), "{shown}");
+    assert!(shown.contains("! refused: the user said no: smaller"), "{shown}");
 }

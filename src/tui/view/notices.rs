@@ -53,6 +53,10 @@ pub(super) fn of(event: &Event) -> Option<(Role, String)> {
         {
             format!("! not answered: {reason}")
         }
+        Event::PermissionDenied { reason, is_user_request: true, answered_by, .. } => {
+            let by = answered_by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+            format!("! refused{by}: {reason}")
+        }
         Event::PermissionDenied { by, reason, rule, .. } if *by == DecisionSource::Nobody => {
             let rule = rule.as_ref().map(|rule| format!("\n  rule: {rule}")).unwrap_or_default();
             format!("! denied: {reason}{rule}")
