@@ -332,6 +332,13 @@ pub struct OpenedSession {
 }
 
 impl OpenedSession {
+    /// Takes the stricter one of its permission mode and `before`, that of the session of which this
+    /// one is a copy: its journal may end before the mode was changed.
+    pub fn restrict_permission_mode(&mut self, before: PermissionMode) {
+        let own = self.settings.permission_mode;
+        self.settings.permission_mode = before.stricter(own).unwrap_or(before);
+    }
+
     /// Takes over the permission mode of the session that this one replaces; with another agent,
     /// the stricter one of both modes. `agent`: name of the main agent until now.
     pub fn keep_permission_mode(&mut self, before: PermissionMode, agent: &str) {

@@ -311,6 +311,13 @@ fn changes_of_the_user_are_shown_before_they_are_replaced() {
     terminal.see("restored 3 files of checkpoint 1: ");
     terminal.see("has the state before the restore");
     terminal.see("> ");
+    // The copy of the session ends before the mode was changed, and has the stricter mode.
+    terminal.press("/permission-mode edits\r");
+    terminal.see("permission mode edits: ");
+    terminal.press("/rewind 1 conversation\r");
+    terminal.see("the prompt was: change it");
+    terminal.press("/status\r");
+    terminal.see("mode      edits");
     assert_eq!((machine.read("a").as_str(), machine.read("precious").as_str()), ("1\n", "old\n"));
     terminal.press("/exit\r");
     assert_eq!(terminal.end(), Some(0));

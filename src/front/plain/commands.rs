@@ -397,7 +397,7 @@ impl LineMode<'_> {
             None => self.print(&format!("{NO_FILE_CHANGED}\n")).await,
         }
         if let Some(session) = session.filter(|_| self.leaving.is_none()) {
-            self.continue_in(session).await;
+            self.continue_in(session, true).await;
             if self.leaving.is_some() {
                 return;
             }
@@ -482,7 +482,7 @@ impl LineMode<'_> {
             }
         }
         if is_restored {
-            self.continue_in(session).await;
+            self.continue_in(session, true).await;
         } else {
             self.print(NOT_RETURNED).await;
         }
@@ -493,15 +493,19 @@ impl LineMode<'_> {
     /// keeps the current session; if it cannot be started, ends line mode.
     async fn resume(&mut self, id: &str, fork: bool) {
         let Some(ready) = self.run_job(self.sessions.find_session(id, fork)).await else { return };
-        self.continue_in(ready).await;
+        self.continue_in(ready, fork).await;
     }
 
-    /// Switches to a loaded session, as [`LineMode::resume`] does.
-    async fn continue_in(&mut self, ready: LoadedSession) {
-        let (opened, unfinished) = match self.sessions.resume(ready) {
+    /// Switches to a loaded session, as [`LineMode::resume`] does. `fork`: true if it is a copy of the
+    /// current session.
+    async fn continue_in(&mut self, ready: LoadedSession, fork: bool) {
+        let (mut opened, unfinished) = match self.sessions.resume(ready) {
             Ok(opened) => opened,
             Err(failures) => return self.failed(&failures).await,
         };
+        if fork {
+            opened.restrict_permission_mode(self.current.session.permission_mode());
+        }
         self.current.end(SessionEndReason::Completed, Exit::Done, PATIENT_END).await;
         self.enter(opened, SessionSelection::default()).await;
         if self.leaving.is_some() {

@@ -102,11 +102,15 @@ impl Tui<'_> {
     /// session cannot be assembled, the current one stays and the errors are shown. `fork`: true if
     /// the session is a new one with a copy of the history.
     async fn resume(&mut self, ready: LoadedSession, fork: bool) {
-        let (opened, unfinished) = match self.print_above(|environment| environment.resume(ready)) {
-            Ok(opened) => opened,
-            Err(failures) => return self.app.view.failures(&failures),
-        };
+        let (mut opened, unfinished) =
+            match self.print_above(|environment| environment.resume(ready)) {
+                Ok(opened) => opened,
+                Err(failures) => return self.app.view.failures(&failures),
+            };
         if let Some(mut before) = self.current.take() {
+            if fork {
+                opened.restrict_permission_mode(before.session.permission_mode());
+            }
             before.end(SessionEndReason::Completed, Exit::Done, SHUTDOWN_MAX).await;
         }
         self.enter(opened).await;
