@@ -22,10 +22,11 @@ const WRITES_ALL: Names = Names("tee touch mkdir truncate");
 
 /// Programs with an option, in its short and long form, whose value is a file that they replace.
 /// Compilers are left out: their output is made again and again.
-const OUTPUT_OPTIONS: [(&str, Option<char>, &str); 5] = [
+const OUTPUT_OPTIONS: [(&str, Option<char>, &str); 6] = [
     ("curl", Some('o'), "--output"),
     ("git", None, "--output"),
     ("pandoc", Some('o'), "--output"),
+    ("shuf", Some('o'), "--output"),
     ("sort", Some('o'), "--output"),
     ("wget", Some('O'), "--output-document"),
 ];
@@ -44,6 +45,7 @@ const VALUED: &[&str] = &[
     "--file",
     "--output",
     "--output-document",
+    "--export-marks",
 ];
 
 /// Long options of `tar` that have a value.
@@ -242,6 +244,11 @@ pub(crate) fn of_program<'w>(name: &str, words: &[&'w str]) -> WrittenFiles<'w> 
         let files = read(name, &words[1..]).operands;
         return WrittenFiles { files, replaces: true, may_be_folders: true, transfer: None };
     }
+    if name == "git"
+        && let Some(file) = written_by_git(words)
+    {
+        return WrittenFiles { files: vec![file], replaces: true, ..WrittenFiles::default() };
+    }
     if TRANSFERS.has(name) {
         return WrittenFiles { transfer: transfer(name, words), ..WrittenFiles::default() };
     }
@@ -273,6 +280,18 @@ pub(crate) fn of_program<'w>(name: &str, words: &[&'w str]) -> WrittenFiles<'w> 
         _ => Vec::new(),
     };
     WrittenFiles { files, replaces, ..WrittenFiles::default() }
+}
+
+/// File that a command of git, with the words after it, replaces. `None` for other commands, and for the
+/// option `--output`, which many have.
+fn written_by_git<'w>(words: &[&'w str]) -> Option<&'w str> {
+    let (command, rest) = words.split_first()?;
+    match *command {
+        "archive" => read("git archive", rest).value(Some('o'), "--output"),
+        "bundle" => read("git", rest).operands.get(1).copied().filter(|_| rest.contains(&"create")),
+        "fast-export" => read("git", rest).value(None, "--export-marks"),
+        _ => None,
+    }
 }
 
 /// Files that `sed` writes: those in its scripts, which it replaces, or else those that it changes.
@@ -411,6 +430,8 @@ fn read<'w>(name: &str, words: &[&'w str]) -> Arguments<'w> {
         "truncate" => ("sr", ""),
         "sed" | "gsed" => ("efl", "i"),
         "sort" => ("oktST", ""),
+        "git archive" => ("o", ""),
+        "shuf" => ("ino", ""),
         "curl" => ("oHdXuAebTFmwxr", ""),
         "wget" => ("OPoaitTwUQ", ""),
         "pandoc" => ("oftrwVMHBACcT", ""),
@@ -492,6 +513,13 @@ mod tests {
             ("git diff --output b", "b"),
             ("git log --output=b -1", "b"),
             ("git diff -- --output", ""),
+            ("git archive -o b HEAD", "b"),
+            ("git -C d archive -vob HEAD", "b"),
+            ("git bundle create -q b HEAD", "b"),
+            ("git bundle verify b", ""),
+            ("git fast-export --export-marks=b HEAD", "b"),
+            ("git checkout -q main a", "main a"),
+            ("shuf -n 3 -o b a", "b"),
             ("curl -so b example.org", "b"),
             ("wget -O b example.org", "b"),
             ("uniq -c a b", "b"),
