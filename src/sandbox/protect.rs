@@ -46,7 +46,7 @@ mod watched;
 mod work_trees;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -159,9 +159,8 @@ struct GuardState {
     /// Repositories that commands of this session created. Their git files are not restored but
     /// cleaned: everything that may run programs is removed.
     born: HashMap<Identity, ProtectedPath>,
-    /// Folders that a check has tried to turn back from repositories into folders of the user. Each is
-    /// tried once.
-    dismantled: HashSet<ProtectedPath>,
+    /// True while a check may turn repositories back into folders of the user: in its first scan.
+    may_dismantle: bool,
     new_worktrees: NewWorktrees,
     /// Findings that the current round of a check has collected so far.
     findings: Vec<Finding>,

@@ -70,7 +70,11 @@ pub(crate) fn tool() -> Arc<dyn Tool> {
                     "required": ["question"],
                 },
             },
-            "timeoutSeconds": { "type": "integer" },
+            "timeoutSeconds": {
+                "type": "integer",
+                "minimum": TIMEOUT_SECONDS_MIN,
+                "maximum": TIMEOUT_SECONDS_MAX,
+            },
         }),
         &["questions"],
     );

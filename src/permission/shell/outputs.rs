@@ -3,6 +3,7 @@
 //! linked them.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use posse_actors::ports::{CommandOutput, EarlierName, PathLink};
 
@@ -415,6 +416,15 @@ impl<'a> ListEffects<'a> {
             let Some(path) = self.target(file, folder) else { continue };
             if found.may_be_folders {
                 self.write(format!("{path}/."), part, (found.replaces, true));
+                let named = joined(&self.expanded(file), folder);
+                for path in named.iter().chain([&path]) {
+                    // A file, or a link, in place of a folder is replaced by the folder.
+                    let above = Path::new(path).ancestors().skip(1);
+                    for above in above.take_while(|above| !Path::new(self.cwd).starts_with(above)) {
+                        let above = above.to_string_lossy().into_owned();
+                        self.write(above, part, (found.replaces, true));
+                    }
+                }
             }
             self.write(path, part, (found.replaces, true));
         }

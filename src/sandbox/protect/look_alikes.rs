@@ -2,8 +2,8 @@
 //!
 //! Git takes any folder with `HEAD`, `objects` and `refs` for a repository. If a command creates these
 //! names around files of the user, such as a folder `hooks`, the new names are moved aside, not the
-//! files of the user. A folder is judged as a repository if that does not end it, and if it looks like one
-//! again in the same check.
+//! files of the user. That is done in the first scan of a check alone: a folder that
+//! still looks like a repository after it is judged as one.
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;

@@ -272,7 +272,7 @@ impl Protection {
         let in_roots = roots.iter().any(|watched| target.starts_with(&watched.root.path));
         let in_home = self.home.as_ref().is_some_and(|home| target.starts_with(home));
         let is_system = || {
-            target.components().count() <= 2
+            found.is_dir() && target.components().count() <= 2
                 || SYSTEM_FOLDERS.iter().any(|folder| target.starts_with(folder))
         };
         let mut kept = roots.iter().map(|watched| &watched.root.path).chain(&self.home);

@@ -161,7 +161,33 @@ fn targets_outside_of_the_workspace_are_hidden_unless_they_are_parts_of_the_syst
     assert_eq!(world.all_hidden(), [aside.join("aws"), aside.join("plain.txt")]);
 }
 
-/// Each check takes a folder apart once, in one round, whatever spellings there are.
+#[test]
+fn repositories_in_the_hooks_of_each_other_do_not_use_up_the_rounds() {
+    let folder = |depth: usize| (0..depth).map(|_| "d/hooks/").collect::<String>() + "d";
+    let world = ProtectedWorkspace::with(|root| {
+        for depth in 0..12 {
+            let config = format!("{}/config", folder(depth));
+            write(root, &config, "[core]\n\tfsmonitor = ./evil\n");
+        }
+    });
+    std::thread::sleep(Duration::from_millis(60));
+    let findings = world.after(|root| {
+        for depth in 0..12 {
+            for part in ["HEAD", "objects/x", "refs/x", ".envrc"] {
+                write(root, &format!("{}/{part}", folder(depth)), "");
+            }
+        }
+    });
+    for depth in 0..12 {
+        let at = folder(depth);
+        let is_repository = world.exists(&format!("{at}/HEAD"));
+        let config = world.read(&format!("{at}/config"));
+        assert!(!is_repository || !config.contains("fsmonitor"), "{depth}: {findings:?}");
+        assert!(!world.exists(&format!("{at}/.envrc")), "{depth}: {findings:?}");
+    }
+}
+
+/// Each check takes a folder apart once, in one scan, whatever spellings there are.
 #[test]
 fn decoys_and_other_control_files_do_not_keep_a_repository() {
     for with_root in [false, true] {
