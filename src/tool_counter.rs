@@ -150,7 +150,12 @@ mod tests {
         let wrapped = tools::budget::within(&budgets, Arc::clone(&probe));
         let masking = Masking::new(&[SecretString::from("a-secret-value")]);
         let wrapped = masking.tools(toolbox(wrapped));
-        let wrapped = agents::with_nested_instructions(&wrapped, Path::new("/w"), Path::new("/w"));
+        let wrapped = agents::with_nested_instructions(
+            &wrapped,
+            Path::new("/w"),
+            Path::new("/w"),
+            posse_base::path_globs::PathGlobs::default(),
+        );
         let tool = wrapped.get("read_file").unwrap();
         let mut layers = 0;
         let mut inner = tool.inner();

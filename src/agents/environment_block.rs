@@ -115,5 +115,5 @@ fn is_branch(name: &str) -> bool {
 /// Reads the first 4,096 bytes of a regular file as text. `None`: the file is unreadable, or not
 /// UTF-8.
 fn read_small(path: &Path) -> Option<String> {
-    String::from_utf8(folder::read_file(path, None, 4095).ok()?).ok()
+    String::from_utf8(folder::read_file(path, None, 4095, |_| false).ok()?).ok()
 }

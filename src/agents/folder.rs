@@ -50,7 +50,7 @@ pub(crate) fn read(folder: &Path, within: Option<&Path>) -> (Vec<AgentFile>, Vec
     for path in paths.into_iter().take(FILES_MAX) {
         let shown = printable(&path.display().to_string());
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        match read_file(&path, within.map(|root| (root, "project")), BYTES_MAX) {
+        match read_file(&path, within.map(|root| (root, "project")), BYTES_MAX, |_| false) {
             Ok(bytes) if bytes.len() <= BYTES_MAX => files.push(AgentFile { name, shown, bytes }),
             read => {
                 let long = |_| format!("it is longer than {BYTES_MAX} bytes");
@@ -66,16 +66,21 @@ pub(crate) fn read(folder: &Path, within: Option<&Path>) -> (Vec<AgentFile>, Vec
 /// Reads up to `limit` + 1 bytes of a regular file, without blocking. `within`: folder without links
 /// in its path that must contain the file after symbolic links are resolved, and a word for that
 /// folder. With `within`, a file that is or may be a secret is an error, because its text would be
-/// sent to the provider.
+/// sent to the provider. So is one for which `is_denied` is true, also if that is a name of it on the
+/// way.
 pub(super) fn read_file(
     path: &Path,
     within: Option<(&Path, &str)>,
     limit: usize,
+    is_denied: impl Fn(&Path) -> bool,
 ) -> Result<Vec<u8>, String> {
     let resolved = match within {
         Some((root, word)) => resolve_within(path, root, word)?,
         None => path.canonicalize().map_err(|error| error.to_string())?,
     };
+    if is_denied(path) || is_denied(&resolved) {
+        return Err("a deny rule of the user covers it".into());
+    }
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let file = resolved_path::open(&resolved, flags).map_err(|error| error.to_string())?;
     let file = File::from(file);

@@ -200,11 +200,12 @@ fn counted(path: &Path, reason: &str) -> String {
 /// Reason for a settings file of Claude Code, with the number of its permission rules.
 fn settings(path: &Path, root: &Path) -> String {
     const KIND: &str = "settings of Claude Code, which posse does not use";
-    let bytes = match folder::read_file(path, Some((root, "project")), SETTINGS_BYTES_MAX) {
-        Ok(bytes) if bytes.len() <= SETTINGS_BYTES_MAX => bytes,
-        Ok(_) => return format!("{KIND}: longer than {SETTINGS_BYTES_MAX} bytes"),
-        Err(why) => return format!("{KIND}: {why}"),
-    };
+    let bytes =
+        match folder::read_file(path, Some((root, "project")), SETTINGS_BYTES_MAX, |_| false) {
+            Ok(bytes) if bytes.len() <= SETTINGS_BYTES_MAX => bytes,
+            Ok(_) => return format!("{KIND}: longer than {SETTINGS_BYTES_MAX} bytes"),
+            Err(why) => return format!("{KIND}: {why}"),
+        };
     let Ok(settings) = serde_json::from_slice::<Value>(&bytes) else {
         return format!("{KIND}: it is not valid JSON");
     };
@@ -252,7 +253,8 @@ mod tests {
         write("home/.claude/CLAUDE.md", "x");
         let cwd = root.join("sub");
         let user = root.join("config/AGENTS.md");
-        let read = Instructions::read(&user, &root, &cwd);
+        let read =
+            Instructions::read(&user, &root, &cwd, &posse_base::path_globs::PathGlobs::default());
         let home = root.join("home");
         let found = found_files(&user, Some(&home), &root, &cwd, &read);
         let lines: Vec<String> = found

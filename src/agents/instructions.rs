@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use posse_base::failure::{printable, printable_lines};
+use posse_base::path_globs::PathGlobs;
 
 use crate::folder;
 
@@ -55,6 +56,23 @@ impl Instruction {
     }
 }
 
+/// Where the instruction files of a project are, and which of them are not read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct InstructionPlace<'a> {
+    /// Root of the repository, without symbolic links in its path.
+    pub(crate) root: &'a Path,
+    /// Working directory, to which relative globs belong.
+    pub(crate) cwd: &'a Path,
+    /// Paths that deny rules of the user keep from `read_file`.
+    pub(crate) denied: &'a PathGlobs,
+}
+
+impl InstructionPlace<'_> {
+    fn denies(&self, path: &Path) -> bool {
+        self.denied.covers(path, path.strip_prefix(self.cwd).unwrap_or(path))
+    }
+}
+
 /// Size limit in bytes that several files share: `left` is what remains of `max`.
 struct Space {
     left: usize,
@@ -62,14 +80,18 @@ struct Space {
 }
 
 impl Instructions {
-    /// Reads the instruction files of `folders`, which are below `root`, in this order, up to 16
+    /// Reads the instruction files of `folders`, which are below the root, in this order, up to 16
     /// KiB together. Skips a folder whose instruction file is `touched` itself. Notices report
     /// skipped or truncated files.
-    pub(crate) fn in_folders(root: &Path, folders: &[PathBuf], touched: &Path) -> Instructions {
+    pub(crate) fn in_folders(
+        place: InstructionPlace<'_>,
+        folders: &[PathBuf],
+        touched: &Path,
+    ) -> Instructions {
         let mut instructions = Instructions::default();
         let mut space = Space { left: NESTED_BYTES_MAX, max: NESTED_BYTES_MAX };
         for folder in folders {
-            instructions.folder(root, folder, Some(touched), &mut space);
+            instructions.folder(place, folder, Some(touched), &mut space);
         }
         instructions
     }
@@ -77,40 +99,54 @@ impl Instructions {
     /// Reads the file `user`, if it exists, and the instruction files of the folders from the
     /// repository's root `root` down to `cwd`, up to 32 KiB together. `root` and `cwd` contain no
     /// symbolic links; without a repository, `root` is `cwd`. At most the 64 folders closest to
-    /// `cwd` are read.
-    pub fn read(user: &Path, root: &Path, cwd: &Path) -> Instructions {
+    /// `cwd` are read. Files that `denied` covers are skipped, and reported.
+    pub fn read(user: &Path, root: &Path, cwd: &Path, denied: &PathGlobs) -> Instructions {
+        let place = InstructionPlace { root, cwd, denied };
         let mut instructions = Instructions::default();
         let mut space = Space { left: BYTES_MAX, max: BYTES_MAX };
         instructions.add(user, None, &printable(&user.display().to_string()), &mut space);
         let folders = cwd.ancestors().take_while(|folder| folder.starts_with(root));
         let folders: Vec<&Path> = folders.take(FOLDERS_MAX).collect();
         for folder in folders.into_iter().rev() {
-            instructions.folder(root, folder, None, &mut space);
+            instructions.folder(place, folder, None, &mut space);
         }
         instructions
     }
 
     /// Adds the first instruction file of a folder, unless it is `touched`.
-    fn folder(&mut self, root: &Path, folder: &Path, touched: Option<&Path>, space: &mut Space) {
+    fn folder(
+        &mut self,
+        place: InstructionPlace<'_>,
+        folder: &Path,
+        touched: Option<&Path>,
+        space: &mut Space,
+    ) {
         for name in NAMES {
             let path = folder.join(name);
             if touched == Some(path.as_path()) {
                 return;
             }
-            let shown = path.strip_prefix(root).unwrap_or(&path).display().to_string();
-            if self.add(&path, Some(root), &printable(&shown), space) {
+            let shown = path.strip_prefix(place.root).unwrap_or(&path).display().to_string();
+            if self.add(&path, Some(place), &printable(&shown), space) {
                 return;
             }
         }
     }
 
     /// Adds a file. Returns true if it exists, even if it was skipped.
-    fn add(&mut self, path: &Path, within: Option<&Path>, source: &str, space: &mut Space) -> bool {
+    fn add(
+        &mut self,
+        path: &Path,
+        within: Option<InstructionPlace<'_>>,
+        source: &str,
+        space: &mut Space,
+    ) -> bool {
         if path.symlink_metadata().is_err() {
             return false;
         }
-        let within = within.map(|root| (root, "repository"));
-        let bytes = match folder::read_file(path, within, space.left) {
+        let is_denied = |path: &Path| within.is_some_and(|place| place.denies(path));
+        let root = within.map(|place| (place.root, "repository"));
+        let bytes = match folder::read_file(path, root, space.left, is_denied) {
             Ok(bytes) => bytes,
             Err(why) => {
                 self.notices.push(format!("{source}: skipped, {why}"));

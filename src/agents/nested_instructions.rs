@@ -14,9 +14,10 @@ use posse_actors::ports::{
     CallContext, Operation, PermittedCall, PortFuture, Prepared, RunContext, Tool, ToolError,
     ToolOutput, ToolSpec, Toolbox,
 };
+use posse_base::path_globs::PathGlobs;
 use serde_json::Value;
 
-use crate::instructions::Instructions;
+use crate::instructions::{InstructionPlace, Instructions};
 
 /// Maximum number of folders between the root and a file that are searched. Those farthest from the
 /// file are left out.
@@ -28,10 +29,15 @@ const SEEN_MAX: usize = 10_000;
 /// Wraps the tools that open files, so that the result of a successful call also contains the
 /// instruction files of the folders between `root` and the touched file. Those of the folders from
 /// `root` to `cwd` are omitted, because they are part of the system prompt. Both paths contain no
-/// symbolic links.
-pub fn with_nested_instructions(tools: &Toolbox, root: &Path, cwd: &Path) -> Toolbox {
+/// symbolic links. Files that `denied` covers are not read.
+pub fn with_nested_instructions(
+    tools: &Toolbox,
+    root: &Path,
+    cwd: &Path,
+    denied: PathGlobs,
+) -> Toolbox {
     let (root, cwd) = (root.to_owned(), cwd.to_owned());
-    let notes = Arc::new(Notes { root, cwd, ..Notes::default() });
+    let notes = Arc::new(Notes { root, cwd, denied, ..Notes::default() });
     tools.map(|tool| {
         if tool.spec().annotations.opens_file {
             Arc::new(Noticing { tool: Arc::clone(tool), notes: Arc::clone(&notes) })
@@ -50,6 +56,7 @@ struct Noticing {
 struct Notes {
     root: PathBuf,
     cwd: PathBuf,
+    denied: PathGlobs,
     /// Pairs of a conversation and a folder whose files the conversation contains.
     seen: Mutex<HashSet<(String, PathBuf)>>,
     /// Warnings shown so far: each once, also across compactions.
@@ -122,7 +129,8 @@ impl Notes {
         });
         drop(seen);
         folders.reverse();
-        let found = Instructions::in_folders(&self.root, &folders, path);
+        let place = InstructionPlace { root: &self.root, cwd: &self.cwd, denied: &self.denied };
+        let found = Instructions::in_folders(place, &folders, path);
         let mut warnings = found.notices;
         let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
         warnings.retain(|line| warned.len() < SEEN_MAX && warned.insert(line.clone()));

@@ -1,6 +1,7 @@
 //! System prompts, instruction files, and the choice of an agent by name.
 
 use posse_base::failure::ErrorCode;
+use posse_base::path_globs::{PathGlob, PathGlobs};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -36,7 +37,9 @@ impl InstructionFolders {
 
     fn read(&self) -> Instructions {
         let user = self.path("home/AGENTS.md");
-        let mut found = Instructions::read(&user, &self.path("repo"), &self.path("repo/a/b"));
+        let denied = PathGlobs::new(vec![PathGlob::new("secret/**".to_owned()).unwrap()]);
+        let (root, cwd) = (self.path("repo"), self.path("repo/a/b"));
+        let mut found = Instructions::read(&user, &root, &cwd, &denied);
         let base = self.dir.path().canonicalize().unwrap().display().to_string();
         for block in &mut found.blocks {
             block.source = block.source.replace(&base, "");
@@ -47,6 +50,17 @@ impl InstructionFolders {
 
 fn sources(instructions: &Instructions) -> Vec<(&str, &str)> {
     instructions.blocks.iter().map(|block| (block.source.as_str(), block.text.as_str())).collect()
+}
+
+#[test]
+fn files_that_a_deny_rule_covers_are_no_instructions() {
+    let it = InstructionFolders::new().file("repo/AGENTS.md", "Root.");
+    fs::create_dir(it.path("repo/a/b/secret")).unwrap();
+    let it = it.file("repo/a/b/secret/notes.md", "Denied.");
+    symlink("b/secret/notes.md", it.path("repo/a/AGENTS.md")).unwrap();
+    let found = it.read();
+    assert_eq!(sources(&found), [("AGENTS.md", "Root.")]);
+    assert_eq!(found.notices, ["a/AGENTS.md: skipped, a deny rule of the user covers it"]);
 }
 
 #[test]
@@ -100,7 +114,12 @@ fn instruction_files_never_contain_a_secret() {
     for (name, prepare) in cases {
         let it = folders();
         prepare(&it);
-        let found = Instructions::read(&it.path("none"), &it.path("repo"), &it.path("repo/a"));
+        let found = Instructions::read(
+            &it.path("none"),
+            &it.path("repo"),
+            &it.path("repo/a"),
+            &PathGlobs::default(),
+        );
         assert_eq!(found.blocks, [], "{name}");
         assert_eq!(found.notices.len(), 1, "{name}: {:?}", found.notices);
     }
@@ -289,6 +308,9 @@ fn builds_the_system_prompt() {
 #[test]
 fn missing_folder_counts_as_empty() {
     let none = Path::new("/none/at/all");
-    assert_eq!(Instructions::read(none, none, none), Instructions::default());
+    assert_eq!(
+        Instructions::read(none, none, none, &PathGlobs::default()),
+        Instructions::default()
+    );
     assert_eq!(git_branch(none), None);
 }

@@ -19,10 +19,11 @@ use crate::doctor::{self, Examined, Streams};
 use crate::failure::{ErrorCode, Exit, Failure, lines, printable};
 use crate::journal::{SessionSummary, StateDir, export, remove};
 use crate::lists::{self, ListedTool};
+use crate::permission::denied_reads;
 use crate::project;
 use crate::tools::workspace::Workspace;
 use crate::tools::worktree::Worktrees;
-use crate::tools::{self, ToolEnvironment};
+use crate::tools::{self, READ_FILE, ToolEnvironment};
 use crate::wiring::{
     WorkspaceContext, confinement, isolated_workspaces, place, roles, skills, subagents,
 };
@@ -51,7 +52,11 @@ pub(super) fn agents(args: &ListArgs, environment: &Environment) -> CommandResul
 pub(super) fn instructions(found: &WorkspaceContext, as_json: bool) -> CommandResult {
     let root = project::root_of(&found.cwd);
     let user = found.dirs.config.join("AGENTS.md");
-    let read = Instructions::read(&user, &root, &found.cwd);
+    let home = found.dirs.home.as_ref().and_then(|home| home.canonicalize().ok());
+    let home = home.as_deref().and_then(Path::to_str);
+    let denied = denied_reads(&found.loaded.settings.permissions, READ_FILE, home);
+    let denied = denied.map_err(|failure| vec![failure])?;
+    let read = Instructions::read(&user, &root, &found.cwd, &denied);
     terminal::stderr().write_all(lines(&read.notices).as_bytes()).ok();
     let home = found.dirs.home.as_deref();
     let files = agents::found_files(&user, home, &root, &found.cwd, &read);

@@ -159,8 +159,8 @@ struct GuardState {
     /// Repositories that commands of this session created. Their git files are not restored but
     /// cleaned: everything that may run programs is removed.
     born: HashMap<Identity, ProtectedPath>,
-    /// True while a check may turn repositories back into folders of the user: in its first scan.
-    may_dismantle: bool,
+    /// Number of rounds of the current check so far.
+    rounds: usize,
     new_worktrees: NewWorktrees,
     /// Findings that the current round of a check has collected so far.
     findings: Vec<Finding>,

@@ -120,10 +120,15 @@ pub struct ToolEnvironment {
     pub commands: CommandReader,
 }
 
+/// Name and rule group of the tool that reads a file.
+pub const READ_FILE: (&str, &str) = (read_file::NAME, read_file::GROUP);
+
 /// Paths that deny rules keep from the tools which walk through folders. A call that names such a path
 /// is denied by the policy; in a walk, the tool itself leaves it out.
 #[derive(Debug, Clone, Default)]
 pub struct DeniedReads {
+    /// Files that `read_file` does not read. Instruction files among them are not read either.
+    pub read_file: PathGlobs,
     /// Files that `grep` does not search.
     pub grep: PathGlobs,
     /// Files that `glob` does not list.
@@ -136,6 +141,7 @@ impl DeniedReads {
     /// Returns the paths as `denied` tells them for the name and the rule group of each tool.
     pub fn new<E>(denied: impl Fn(&str, &str) -> Result<PathGlobs, E>) -> Result<DeniedReads, E> {
         Ok(DeniedReads {
+            read_file: denied(READ_FILE.0, READ_FILE.1)?,
             grep: denied(grep::NAME, grep::GROUP)?,
             glob: denied(glob::NAME, glob::GROUP)?,
             list_dir: denied(list_dir::NAME, list_dir::GROUP)?,
@@ -146,6 +152,7 @@ impl DeniedReads {
     #[must_use]
     pub fn in_copy(&self, copy: &Path, original: &Path) -> DeniedReads {
         DeniedReads {
+            read_file: self.read_file.in_copy(copy, original),
             grep: self.grep.in_copy(copy, original),
             glob: self.glob.in_copy(copy, original),
             list_dir: self.list_dir.in_copy(copy, original),

@@ -36,7 +36,10 @@ use crate::workspace::{FileKind, FileStatus, refused};
 use crate::{ToolEnvironment, blocking, prepared, refusal, sized, spec};
 use posse_base::hex::sha256;
 
-const NAME: &str = "read_file";
+pub(crate) const NAME: &str = "read_file";
+
+/// Group of the tool in rules.
+pub(crate) const GROUP: &str = "Read";
 
 /// Creates the tool `read_file`.
 pub fn tool(reading: Arc<ReadingTool>) -> Arc<dyn Tool> {
@@ -45,7 +48,7 @@ pub fn tool(reading: Arc<ReadingTool>) -> Arc<dyn Tool> {
         "Reads a text file of any size, or shows a PNG, JPEG, GIF or WebP image. Lines come as \
          `number<TAB>text`; the end says where to go on. \
          `output:<callId>` reads a long output that was cut or is not shown any more.",
-        ToolAnnotations::new(Access::Read).in_rules("Read").opening_file(),
+        ToolAnnotations::new(Access::Read).in_rules(GROUP).opening_file(),
         &json!({
             "path": { "type": "string", "description": "Relative to the working directory" },
             "offset": { "type": "integer", "minimum": 1, "description": "First line, from 1" },

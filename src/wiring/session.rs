@@ -380,7 +380,9 @@ fn session_tools(
         isolated_workspaces::tools(&mut builtin, &space.env, worktrees);
     }
     let root = project::root_of(setup.cwd);
-    (space.masking.tools(agents::with_nested_instructions(&builtin, &root, setup.cwd)), worktrees)
+    let denied = space.env.denied_reads.read_file.clone();
+    let tools = agents::with_nested_instructions(&builtin, &root, setup.cwd, denied);
+    (space.masking.tools(tools), worktrees)
 }
 
 /// The delegation settings of a session. `None` in single-agent mode, or if the main agent can call
@@ -529,7 +531,8 @@ impl Prompts {
     ) -> Prompts {
         let root = project::root_of(setup.cwd);
         let user = setup.dirs.config.join("AGENTS.md");
-        let instructions = Instructions::read(&user, &root, setup.cwd);
+        let denied = &space.env.denied_reads.read_file;
+        let instructions = Instructions::read(&user, &root, setup.cwd, denied);
         notices.extend(instructions.notices.iter().map(ToString::to_string));
         let environment = EnvironmentBlock {
             cwd: setup.cwd.display().to_string(),

@@ -51,7 +51,7 @@ impl GuardState {
         let mut findings: Vec<Finding> = Vec::new();
         let mut bounds = bounds;
         let mut is_settled = false;
-        self.may_dismantle = true;
+        self.rounds = 0;
         for round in 0..ROUNDS_MAX {
             let mut found = self.check_round(&baseline, held, bounds, log);
             if round == 0 && baseline.is_complete && !self.is_complete {
@@ -190,7 +190,7 @@ impl GuardState {
         let (repositories, mut others): (Vec<_>, Vec<_>) =
             now.iter().partition(|(_, current)| current.sort == Sort::Repository);
         let dismantled = self.note_new_repositories(baseline, &now, &repositories);
-        self.may_dismantle = false;
+        self.rounds += 1;
         self.note_new_worktrees(baseline, &now);
         // The next round judges what is protected without the repository.
         others.retain(|((root, path), current)| {
@@ -265,7 +265,7 @@ impl GuardState {
             if self.is_known_repository(baseline, key) || self.was_out_of_sight(baseline, key) {
                 continue;
             }
-            if self.may_dismantle && self.dismantle(baseline, now, key) {
+            if self.rounds == 0 && self.dismantle(baseline, now, key) {
                 dismantled.push((*key).clone());
             } else {
                 self.born.insert(current.identity, (*key).clone());
