@@ -104,6 +104,45 @@ fn lists_of_file_commands_replace_nothing_unasked() {
 }
 
 #[test]
+fn checkout_of_files_that_no_checkpoint_covers_is_asked_about() {
+    for (command, code) in [
+        ("git checkout other -- p.local", 4),
+        ("git checkout other -- sub", 4),
+        ("git -c a.b=c checkout other -- p.local", 4),
+        ("echo p.local | xargs git checkout other --", 4),
+        ("git checkout other -- cfg/x", 4),
+        ("git checkout other -- kept.txt", 0),
+        ("git checkout -b new && git checkout master", 0),
+        ("git branch -d merged", 0),
+    ] {
+        let (machine, server) = machine_for(vec![runs(command), says("done")]);
+        git(&machine, &["init", "-q", "-b", "master"]);
+        for (path, text) in [("p.local", "theirs"), ("sub/p.local", "theirs"), ("cfg/x", "theirs")]
+        {
+            machine.write(path, text);
+        }
+        let commit = ["-c", "user.name=n", "-c", "user.email=e", "commit", "-qm", "x"];
+        git(&machine, &["checkout", "-q", "-b", "other"]);
+        git(&machine, &["add", "-A"]);
+        git(&machine, &commit);
+        git(&machine, &["checkout", "-q", "-b", "master"]);
+        git(&machine, &["rm", "-q", "-r", "--cached", "p.local", "sub", "cfg"]);
+        fs::remove_dir_all(machine.work("cfg")).unwrap();
+        machine.write(".gitignore", "*.local\ncfg\n");
+        git(&machine, &["add", ".gitignore"]);
+        git(&machine, &commit);
+        git(&machine, &["branch", "merged"]);
+        for path in ["p.local", "sub/p.local", "cfg"] {
+            machine.write(path, "mine");
+        }
+        machine.posse(&["run", "--permission-mode", "auto", "do it"]).assert_code(code);
+        for path in ["p.local", "sub/p.local", "cfg"] {
+            assert_eq!(machine.read(path), "mine", "{command}: {:?}", server.tool_results());
+        }
+    }
+}
+
+#[test]
 fn yes_answers_questions_of_a_mode_and_not_its_denials() {
     for (mode, made, gone) in
         [("plan", false, false), ("auto", true, true), ("locked", false, false)]
