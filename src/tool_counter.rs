@@ -154,7 +154,7 @@ mod tests {
             &wrapped,
             Path::new("/w"),
             Path::new("/w"),
-            posse_base::path_globs::PathGlobs::default(),
+            &posse_base::path_globs::PathGlobs::default(),
         );
         let tool = wrapped.get("read_file").unwrap();
         let mut layers = 0;

@@ -34,9 +34,9 @@ pub fn with_nested_instructions(
     tools: &Toolbox,
     root: &Path,
     cwd: &Path,
-    denied: PathGlobs,
+    denied: &PathGlobs,
 ) -> Toolbox {
-    let (root, cwd) = (root.to_owned(), cwd.to_owned());
+    let (root, cwd, denied) = (root.to_owned(), cwd.to_owned(), denied.clone());
     let notes = Arc::new(Notes { root, cwd, denied, ..Notes::default() });
     tools.map(|tool| {
         if tool.spec().annotations.opens_file {

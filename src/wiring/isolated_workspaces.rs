@@ -116,13 +116,12 @@ impl WorkspaceServices {
             .map_err(|failures| failures.into_iter().map(failed).collect::<Vec<_>>().join("; "))?;
         let denied = env.denied_reads.read_file.clone();
         let toolbox = tools::builtin(Arc::new(env), Arc::clone(&self.sandbox));
+        let toolbox = agents::with_nested_instructions(&toolbox, &tree, &copy, &denied);
         let prompt = self.prompts.get(agent).map(String::as_str).unwrap_or_default();
         let cwd = copy.display().to_string();
         Ok(IsolatedWorkspace {
             system_prompt: prompt.replace(ELSEWHERE, &cwd),
-            tools: self
-                .masking
-                .tools(agents::with_nested_instructions(&toolbox, &tree, &copy, denied)),
+            tools: self.masking.tools(toolbox),
             policy: dry_run_policy(Arc::new(policy), self.env.dry_run),
             cwd,
         })

@@ -380,7 +380,7 @@ fn session_tools(
         isolated_workspaces::tools(&mut builtin, &space.env, worktrees);
     }
     let root = project::root_of(setup.cwd);
-    let denied = space.env.denied_reads.read_file.clone();
+    let denied = &space.env.denied_reads.read_file;
     let tools = agents::with_nested_instructions(&builtin, &root, setup.cwd, denied);
     (space.masking.tools(tools), worktrees)
 }
@@ -529,11 +529,10 @@ impl Prompts {
         main: ProviderInfo,
         notices: &mut Vec<String>,
     ) -> Prompts {
-        let root = project::root_of(setup.cwd);
+        let (root, denied) = (project::root_of(setup.cwd), &space.env.denied_reads.read_file);
         let user = setup.dirs.config.join("AGENTS.md");
-        let denied = &space.env.denied_reads.read_file;
         let instructions = Instructions::read(&user, &root, setup.cwd, denied);
-        notices.extend(instructions.notices.iter().map(ToString::to_string));
+        notices.extend(instructions.notices.iter().cloned());
         let environment = EnvironmentBlock {
             cwd: setup.cwd.display().to_string(),
             other_roots: space.roots.iter().skip(1).cloned().collect(),
