@@ -124,14 +124,6 @@ async fn prepare(_: Arc<()>, arguments: Arguments, _: CallContext) -> Result<Pre
 /// the fix.
 fn request(arguments: Arguments) -> Result<UserRequest, ToolError> {
     let Arguments { questions, timeout_seconds } = arguments;
-    if let Some(seconds) = timeout_seconds
-        && !(TIMEOUT_SECONDS_MIN..=TIMEOUT_SECONDS_MAX).contains(&seconds)
-    {
-        return Err(wrong(format!(
-            "timeoutSeconds: must be from {TIMEOUT_SECONDS_MIN} to {TIMEOUT_SECONDS_MAX}, or left \
-             out to wait without a limit"
-        )));
-    }
     let questions = questions.into_iter().enumerate();
     let questions = questions.map(|(nth, asked)| question(asked, &format!("questions[{nth}]")));
     let questions = questions.collect::<Result<_, ToolError>>()?;

@@ -275,7 +275,7 @@ fn bounds_of_questions_and_plans_are_named() {
         (
             "ask_user",
             json!({"questions": [{"question": "a?"}], "timeoutSeconds": 1}),
-            "ARG002 timeoutSeconds: must be from 10 to 86400",
+            "ARG001 timeoutSeconds: must be at least 10, not 1",
         ),
         ("ask_user", ask(json!({"question": "a?"})), "No user can be asked. Decide"),
         ("present_plan", json!({"plan": " "}), "ARG002 plan: is blank"),
