@@ -56,7 +56,7 @@ impl Instruction {
     }
 }
 
-/// Where the instruction files of a project are, and which of them are not read.
+/// Place of the instruction files of a project, and the paths that are not read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InstructionPlace<'a> {
     /// Root of the repository, without symbolic links in its path.

@@ -93,8 +93,9 @@ impl RulePolicy {
                     question = PermissionQuestion { rule, ..self.question_about(case, &missing) };
                 }
                 let is_free = matches!(mode, PermissionMode::Edits | PermissionMode::Auto);
+                let not_covered = not_covered(mode, class, case.action);
                 let reason = match reason.filter(|_| is_free && coverage == Coverage::Uncovered) {
-                    Some(reason) => format!("{reason}; {}", question.reason),
+                    Some(reason) => format!("{reason}{not_covered}; {}", question.reason),
                     None => question.reason,
                 };
                 let confinement = match profile {
@@ -353,7 +354,17 @@ const NO_PROXY: Names = Names(
 const IGNORES_PROXY: &str = ", and ignores the proxy of the sandbox: also after a yes it reaches nothing without \
                              settings of its own (see the guide to the network)";
 
-/// Why a deletion of named files is asked about although checkpoints cover most deletions.
+/// Words after the reason for a question in `auto` about a deletion of files that the words name:
+/// checkpoints cover most of these. Other modes ask about covered ones, too.
+fn not_covered(mode: PermissionMode, class: EffectClass, action: &Action) -> &'static str {
+    let names_files = action.operations.iter().any(|operation| {
+        matches!(operation, Operation::Execute { deletions, .. } if !deletions.paths.is_empty())
+    });
+    let asks_for_it =
+        mode == PermissionMode::Auto && class == EffectClass::Destruction && names_files;
+    if asks_for_it { UNCOVERED_FILES } else { "" }
+}
+
 const UNCOVERED_FILES: &str = ", and no checkpoint can bring back all of them (they are ignored by git, secret, \
                                protected, too large, in another repository, or do not exist)";
 
@@ -366,13 +377,6 @@ fn destruction(
 ) -> Option<String> {
     let destroys = hazards.iter().find_map(|hazards| hazards.destroys.clone());
     let destroys = destroys.filter(|_| !is_restorable(case, settings));
-    let names_files = case.action.operations.iter().any(|operation| {
-        matches!(operation, Operation::Execute { deletions, .. } if !deletions.paths.is_empty())
-    });
-    let destroys = destroys.map(|why| {
-        let not_covered = if names_files { UNCOVERED_FILES } else { "" };
-        format!("{why}{not_covered}")
-    });
     let is_covered = match case.action.operations.as_slice() {
         [Operation::Execute { replaces, deletions, .. }] => {
             // A file that is moved over another one loses its own name.

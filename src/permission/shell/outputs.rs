@@ -210,7 +210,7 @@ struct ListEffects<'a> {
     earlier: EarlierParts,
 }
 
-/// What is known of the parts of a list before the current one.
+/// Effects of the parts of a list before the current one.
 #[derive(Debug)]
 struct EarlierParts {
     /// True if one makes links at places that only the run shows.
@@ -221,7 +221,7 @@ struct EarlierParts {
     have_succeeded: bool,
 }
 
-/// What a list of commands may do to names that its words do not tell.
+/// Returns the possible effects of a list of commands on names that its words do not tell.
 fn effects_on_names<'o>(outlines: impl Iterator<Item = &'o Outline>) -> NameEffects {
     let (mut all, mut programs) = (NameEffects::default(), 0);
     for command in outlines.flat_map(|outline| &outline.commands) {

@@ -253,6 +253,30 @@ fn network_by_domain_is_the_question_of_auto_alone() {
 }
 
 #[test]
+fn question_in_auto_alone_says_that_no_checkpoint_covers_a_deletion() {
+    let (tier, tool) = (SandboxTier::Full, annotations("bash"));
+    for (mode, call, paths, is_said) in [
+        (PermissionMode::Auto, "bash rm a", &["/w/a"][..], true),
+        (PermissionMode::Auto, "bash git reset --hard", &[], false),
+        (PermissionMode::Edits, "bash rm a", &["/w/a"], false),
+    ] {
+        let mut action = action(call);
+        let Operation::Execute { deletions, .. } = &mut action.operations[0] else { panic!() };
+        deletions.paths = paths.iter().map(|&path| path.to_owned()).collect();
+        let situation = Situation {
+            mode,
+            tier: &tier,
+            tool: &tool,
+            ..situation("build", &[], AnswerSource::Human)
+        };
+        let policy = policy(&[]);
+        let Verdict::Ask(question) = policy.judge(&action, &situation) else { panic!("{call}") };
+        let says = question.reason.contains("no checkpoint can bring back all of them");
+        assert_eq!(says, is_said, "{mode} {call}: {}", question.reason);
+    }
+}
+
+#[test]
 fn question_says_that_a_program_ignores_the_proxy() {
     let (tier, tool) = (SandboxTier::Full, annotations("bash"));
     for (network, call, is_said) in [

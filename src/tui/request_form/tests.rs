@@ -234,7 +234,7 @@ fn plan_is_edited_or_refused_with_words() {
         rule: None,
         answered_by: None,
     });
-    // What was refused, and why, stays on the screen.
+    // The refusal and its reason stay on the screen.
     let shown = stage.screen(80, 24);
     assert!(shown.contains("1. change all"), "{shown}");
     assert!(shown.contains("! refused: the user said no: smaller"), "{shown}");

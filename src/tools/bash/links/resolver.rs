@@ -16,7 +16,7 @@ pub(super) struct PathResolver {
     pub(super) lookups: usize,
 }
 
-/// What a name in a folder stands for.
+/// Kind of a name in a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum NameKind {
     Folder,
