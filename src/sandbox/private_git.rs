@@ -21,13 +21,19 @@ const ISOLATION: [(&str, &str); 5] = [
     ("GIT_LITERAL_PATHSPECS", "1"),
 ];
 
+/// Settings of the allocator of glibc; other allocators ignore them. git allocates and frees 270 KB
+/// for each object that it compresses. By default glibc gives them back to the kernel each time,
+/// which takes half of the CPU time of `git fast-import` of 50,000 small files.
+const ALLOCATOR: [(&str, &str); 2] =
+    [("MALLOC_TRIM_THRESHOLD_", "67108864"), ("MALLOC_TOP_PAD_", "4194304")];
+
 /// Starts the git program `program` with `arguments` in the bare git folder `dir`, which is also its
 /// working directory, with no other environment. Output and error output are pipes; so is the
 /// input if `has_input` is true, and else it is empty.
 pub fn spawn(program: &Path, dir: &Path, arguments: &[&str], has_input: bool) -> io::Result<Child> {
     let mut command = Command::new(program);
     command.env_clear().current_dir(dir).env("GIT_DIR", dir);
-    for (name, value) in VARIABLES.into_iter().chain(ISOLATION) {
+    for (name, value) in VARIABLES.into_iter().chain(ISOLATION).chain(ALLOCATOR) {
         command.env(name, value);
     }
     command.arg("--no-pager");
