@@ -67,7 +67,7 @@ pub const SECRET_PAIRS: [(&str, &str); 9] = [
     (".streamlit", "secrets.toml"),
 ];
 /// Last extensions of copies that people and programs make of a file beside it. Backups of Emacs
-/// (`NAME~`, `#NAME#`) come in addition.
+/// (`NAME~`, `NAME.~1~`, `#NAME#`) and of Terraform (`NAME.1652345678.backup`) come in addition.
 const COPY_ENDINGS: [&str; 5] = ["bak", "backup", "old", "orig", "save"];
 /// Last extensions of Vim's undo and swap files. Vim also puts a dot before the name, in swap files
 /// unless it begins with one.
@@ -280,15 +280,17 @@ impl<'a> Names<'a> {
             endings.iter().any(|known| known.eq_ignore_ascii_case(ending))
         };
         let (before, last) = name.rsplit_once('.').unwrap_or((name, ""));
-        let (original, without_dot) = if ending(&VIM_ENDINGS, last) {
+        let (original, other) = if ending(&VIM_ENDINGS, last) {
             (Some(before), before.strip_prefix('.'))
         } else if ending(&COPY_ENDINGS, last) {
-            (Some(before), None)
+            (Some(before), without_number(before))
+        } else if let Some(before) = name.strip_suffix('~') {
+            let numbered = before.rsplit_once(".~").filter(|(_, number)| is_number(number));
+            (Some(before), numbered.map(|(original, _)| original))
         } else {
-            let quoted = || name.strip_prefix('#').and_then(|rest| rest.strip_suffix('#'));
-            (name.strip_suffix('~').or_else(quoted), None)
+            (name.strip_prefix('#').and_then(|rest| rest.strip_suffix('#')), None)
         };
-        Names([Some(name), original, without_dot])
+        Names([Some(name), original, other])
     }
 
     fn all(self) -> impl Iterator<Item = &'a str> {
@@ -331,11 +333,21 @@ pub fn name_patterns() -> impl Iterator<Item = String> {
             // A `*` stands for the dot, too.
             let dotted = VIM_ENDINGS.iter().filter(|_| !name.starts_with('*'));
             let dotted = dotted.map(|ending| format!(".{name}.{ending}"));
-            let of_emacs = [format!("{name}~"), format!("#{name}#")];
-            beside.chain(dotted).chain(of_emacs).collect::<Vec<_>>()
+            let numbered = COPY_ENDINGS.iter().map(|ending| format!("{name}.*.{ending}"));
+            let of_emacs = [format!("{name}~"), format!("{name}.~*~"), format!("#{name}#")];
+            beside.chain(dotted).chain(numbered).chain(of_emacs).collect::<Vec<_>>()
         })
         .collect();
     names.into_iter().chain(copies).chain([".env*".to_owned()])
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// `name` without an extension that is a number. `None` if it has none.
+fn without_number(name: &str) -> Option<&str> {
+    name.rsplit_once('.').filter(|(_, number)| is_number(number)).map(|(before, _)| before)
 }
 
 fn ends_with(name: &str, ending: &str) -> bool {
@@ -443,6 +455,10 @@ mod tests {
             "prod.env.old",
             ".npmrc.orig",
             "id_rsa.un~",
+            "id_rsa.~1~",
+            "keys/key.pem.~12~",
+            "terraform.tfstate.1652345678.backup",
+            ".netrc.1.bak",
             ".id_rsa.un~",
             "key.pem.un~",
             "..env.un~",
@@ -456,6 +472,9 @@ mod tests {
         ];
         let open = [
             "id_rsa.pub.bak",
+            "id_rsa.pub.~1~",
+            "main.tf.1652345678.backup",
+            "id_rsa.~x~",
             "main.rs~",
             "notes.bak",
             ".main.rs.swp",
