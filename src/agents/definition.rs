@@ -374,10 +374,13 @@ impl<'a> DefinitionReader<'a> {
         let parts = [body, said.as_str()].into_iter().map(str::trim);
         let prompt = parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n");
         if prompt.is_empty() {
-            let fix = "write below the front matter what it has to do";
-            self.error("prompt", "it is told nothing", fix);
+            let fix = match self.written.body {
+                Some(_) => "write instructions below the front matter",
+                None => "give it a field `prompt` with instructions",
+            };
+            self.error("prompt", "it has no instructions", fix);
         } else if prompt.len() > PROMPT_BYTES_MAX {
-            let what = format!("what it is told is longer than {PROMPT_BYTES_MAX} bytes");
+            let what = format!("its instructions are longer than {PROMPT_BYTES_MAX} bytes");
             self.error("prompt", what, "make it shorter");
         }
         // Hidden characters become visible for the model as well.

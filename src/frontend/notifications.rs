@@ -145,8 +145,8 @@ impl Notifications {
 
     /// Bytes that make the terminal show the notification; empty if the method has none.
     pub fn sequence(&self, notification: &Notification) -> Vec<u8> {
-        let title = format!("posse: {}", plain(&notification.name, NAME_CHARS_MAX));
-        let text = plain(&notification.text, TEXT_CHARS_MAX);
+        let title = format!("posse: {}", sequence_part(&notification.name, NAME_CHARS_MAX));
+        let text = sequence_part(&notification.text, TEXT_CHARS_MAX);
         let sequence = match self.method {
             None | Some(NotificationMethod::None) => return Vec::new(),
             Some(NotificationMethod::Bell) => return b"\x07".to_vec(),
@@ -173,7 +173,7 @@ impl Notifications {
         if !self.titles {
             return Vec::new();
         }
-        format!("\x1b]2;{state} · {}\x07", plain(name, NAME_CHARS_MAX)).into_bytes()
+        format!("\x1b]2;{state} · {}\x07", sequence_part(name, NAME_CHARS_MAX)).into_bytes()
     }
 
     /// Bytes that save the window title; empty if titles are off.
@@ -188,15 +188,18 @@ impl Notifications {
     }
 }
 
-/// Text of one line without control characters, invisible characters and semicolons, which
-/// separate parts of a sequence. Longer text is cut at `chars_max` and ends with an ellipsis.
+/// The text of [`plain`] without semicolons, which separate the parts of a sequence.
+fn sequence_part(text: &str, chars_max: usize) -> String {
+    plain(text, chars_max).replace(';', ",")
+}
+
+/// Text of one line without control characters and invisible characters. Longer text is cut at `chars_max` and ends with an ellipsis.
 fn plain(text: &str, chars_max: usize) -> String {
     let mut plain = String::new();
     let mut last_blank = true;
     let mut count = 0;
     for c in text.chars() {
         let c = match c {
-            ';' => ',',
             c if c.is_whitespace() => ' ',
             c if c.is_control() || is_invisible(c) => continue,
             c => c,
@@ -362,7 +365,7 @@ mod tests {
         let json = question(hostile).to_json();
         let value: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(value["event"], "question");
-        assert_eq!(value["text"], "4,3]0,owned,2Ja b c");
+        assert_eq!(value["text"], "4;3]0;owned;2Ja b c");
     }
 
     #[test]

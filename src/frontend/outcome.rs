@@ -140,9 +140,9 @@ fn missing(outcome: &TurnOutcome, advised: PermissionHints) -> String {
     let which = if uncovered == count { "it".to_owned() } else { format!("{uncovered} of them") };
     let without = if advised.yes { " without `--yes`" } else { "" };
     format!(
-        "`--yes` does not cover {which}: run it in a terminal{without}, where a person answers; \
-         `--yes` leaves out protected paths, secrets, and commands without a sandbox unless \
-         `--sandbox off` is given too"
+        "run it in a terminal{without} and answer there: `--yes` does not cover {which}. It never \
+         covers protected files and secrets, and covers commands without a sandbox only together \
+         with `--sandbox off`"
     )
 }
 
@@ -615,16 +615,24 @@ mod tests {
         let all = "run it in a terminal, pass `--yes`, or add the rule shown above";
         assert_eq!(fix(2, 0, false, true), all);
         for (not_by_yes, yes, begins) in [
-            (2, false, "`--yes` does not cover it: run it in a terminal, where a person"),
-            (1, false, "`--yes` does not cover 1 of them: run it in a terminal, where"),
-            (2, true, "`--yes` does not cover it: run it in a terminal without `--yes`, where"),
-            (0, true, "`--yes` does not cover it: run it in a terminal without `--yes`, where"),
+            (2, false, "run it in a terminal and answer there: `--yes` does not cover it."),
+            (1, false, "run it in a terminal and answer there: `--yes` does not cover 1 of them."),
+            (
+                2,
+                true,
+                "run it in a terminal without `--yes` and answer there: `--yes` does not cover it.",
+            ),
+            (
+                0,
+                true,
+                "run it in a terminal without `--yes` and answer there: `--yes` does not cover it.",
+            ),
         ] {
             for rule in [false, true] {
                 let fix = fix(2, not_by_yes, yes, rule);
                 assert!(fix.starts_with(begins), "{fix}");
                 assert!(!fix.contains("pass `--yes`") && !fix.contains("rule"), "{fix}");
-                assert!(fix.contains("unless `--sandbox off` is given too"), "{fix}");
+                assert!(fix.contains("only together with `--sandbox off`"), "{fix}");
             }
         }
     }

@@ -458,7 +458,7 @@ fn denial(
     );
     let why = match (is_command, confinement) {
         (true, _) if class == EffectClass::NetworkCommand => {
-            format!("nothing has network: {}", reason.unwrap_or("it needs the network"))
+            format!("commands have no network: {}", reason.unwrap_or("it needs the network"))
         }
         (true, CommandConfinement::Full) => {
             "nothing is asked, and this would need an answer".to_owned()

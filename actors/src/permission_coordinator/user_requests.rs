@@ -15,7 +15,7 @@ use crate::permission_coordinator::{
 use crate::ports::{UserAnswer, Verdict};
 
 /// Reason of a denial: no person answers in this run.
-pub(super) const NOBODY: &str = "no user can be asked: no user answers in this run";
+pub(super) const NOBODY: &str = "no user can be asked in this run";
 
 /// Reason of a denial: the mode asks nothing.
 const LOCKED: &str =

@@ -143,7 +143,7 @@ fn invalid_definition_is_reported_with_its_place_and_others_load() {
     AGN005 /user/bad.md:3 agent "bad": there is no tool "read_flie"
     AGN004 /user/build.md:2 agent "build" is left out: a built-in agent has that name
     AGN003 /user/mute.md:5 agent "mute": permissions[0] is none
-    AGN003 /user/mute.md:1 agent "mute": it is told nothing
+    AGN003 /user/mute.md:1 agent "mute": it has no instructions
     AGN002 /user/none.md:1 agent "none": there is no front matter: begin with a line ---
     AGN002 /user/torn.md:3 agent "torn": while parsing a flow sequence, expected ',' or ']'
     AGN004 /work/.posse/agents/audit.md:2 agent "audit" is left out: it is taken by /user/audit.md

@@ -148,7 +148,7 @@ error_codes! {
     AddressInvalid = "NET001", "3", "The address of a provider is invalid.", "correct `baseURL`";
     AnswerOutput = "OUT001", "1", "The answer of a run cannot be written.", "check where standard output leads";
     PackagingOutput = "PKG001", "1", "Manual pages or completions cannot be written.", "name a writable folder";
-    PermissionUnanswered = "PRM001", "4", "Permission requests were denied because no person could be asked.", "run it in a terminal, add rules, or pass `--yes`";
+    PermissionUnanswered = "PRM001", "4", "Permission requests were denied because no person could be asked.", "run it in a terminal, pass `--permission-mode auto` or `--yes`, or add rules";
     ProviderUnavailable = "PRV001", "5", "The provider was unavailable for longer than `patience`.", "try again later; the session is kept";
     CredentialsRejected = "PRV003", "3", "The provider does not accept the credentials.", "correct the key or log in again";
     RequestRejected = "PRV004", "1", "The provider did not accept the request.", "see its message";
