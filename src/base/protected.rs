@@ -426,7 +426,7 @@ const PATTERNS: [(&str, &str, Class, &str); 10] = [
 ];
 
 /// Settings of direnv and mise, which may load `.env` files: paths below the folder of the project.
-pub const ENVIRONMENT_LOADERS: [&str; 9] = [
+pub const ENVIRONMENT_LOADERS: [&str; 12] = [
     ".envrc",
     ".mise.toml",
     ".mise.local.toml",
@@ -436,6 +436,9 @@ pub const ENVIRONMENT_LOADERS: [&str; 9] = [
     "mise.toml",
     "mise.local.toml",
     "mise/config.toml",
+    ".config/mise/conf.d",
+    ".mise/conf.d",
+    "mise/conf.d",
 ];
 
 /// True if `name`, in the form of [`fold`], is `.env` or a variant such as `.env.local`, but not an

@@ -69,7 +69,7 @@ pub use probe::{ProbeRequest, ProbeResult, Tried};
 pub use protect::{
     CoveredSecret, Finding, GitReferences, ProtectAction, ProtectedChange, Protection,
     ProtectionMethod, SecretView, Survey, ToolWrites, Whose, Writing, covered_lines, finding_lines,
-    marks_folder, running_since,
+    is_entry_of_git, marks_folder, running_since,
 };
 pub use temporary::temporary_root;
 pub use trial::{

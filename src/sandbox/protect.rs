@@ -65,6 +65,7 @@ pub use committed::{CoveredSecret, SecretView, covered_lines};
 use exemptions::Lifted;
 pub use finding::{Finding, ProtectAction, ProtectedChange, Whose};
 pub use finding_lines::finding_lines;
+pub use git_folder::is_entry_of_git;
 use head_commit::HeadCommits;
 use new_worktrees::NewWorktrees;
 use place::Identity;

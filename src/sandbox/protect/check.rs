@@ -24,10 +24,10 @@ use crate::protect::state::State;
 use crate::protect::tool_writes::Log;
 use crate::protect::{GuardState, ProtectedPath, ProtectionMethod, RanBeside};
 
-/// Maximum number of rounds of a check. A round follows if the previous one changed something,
-/// because processes may still be running. The first one is repeated with enlarged scan limits if
-/// its scan is incomplete and the one before the command was complete.
-const ROUNDS_MAX: usize = 8;
+/// Maximum number of rounds of a check. A round follows if the previous one changed something: what
+/// it moved may have hidden more, and processes may still be running. The first one is repeated with
+/// enlarged scan limits if its scan is incomplete and the one before the command was complete.
+const ROUNDS_MAX: usize = 64;
 
 /// Longest time by which the clock of a file system lags behind.
 pub(super) const CLOCK_TICK: Duration = Duration::from_millis(20);
@@ -38,7 +38,8 @@ const MOVES_MAX: usize = 64;
 
 impl GuardState {
     /// Compares the protected names with the baseline, and handles the differences in at most
-    /// [`ROUNDS_MAX`] rounds. Discards the baseline if no command is running. Returns the findings.
+    /// [`ROUNDS_MAX`] rounds. If no command is running, discards the baseline; if the last round still
+    /// changed something, another check with the same baseline is owed. Returns the findings.
     pub(super) fn handle_differences(
         &mut self,
         held: ProtectionMethod,
@@ -77,8 +78,8 @@ impl GuardState {
             }
         }
         if self.running == 0 {
-            self.baseline = None;
-            self.owed = None;
+            self.baseline = (!is_settled).then_some(baseline);
+            self.owed = (!is_settled).then_some(held);
             self.lifted = Lifted::default();
             self.beside = RanBeside::default();
         }

@@ -24,6 +24,9 @@ use crate::protect::{GuardState, ProtectedPath, git_folder, steps};
 /// Maximum number of entries of `objects` that are read: one folder for each first byte, and a few more.
 const OBJECT_FOLDERS_MAX: usize = 300;
 
+/// Maximum number of entries of a folder in which settings of mise are looked for.
+const ENTRIES_MAX: usize = 10_000;
+
 impl GuardState {
     /// Removes everything from the git file or folder at `key` that may run programs: hooks,
     /// settings, rebase steps, and references to other repositories. Moves it to the quarantine as
@@ -268,7 +271,7 @@ impl GuardState {
     }
 
     /// True if a program may load the `.env` file at `key`: settings of one that does are beside it or
-    /// in a folder above it, up to the root.
+    /// in a folder above it, up to the work tree of git around the root, or else up to the root.
     pub(super) fn is_loaded(&self, key: &ProtectedPath) -> bool {
         let root = &self.roots[key.0].root.path;
         let exists = |below: &Path| {
@@ -280,8 +283,31 @@ impl GuardState {
         };
         let loaders = protected::ENVIRONMENT_LOADERS;
         let mut folders = key.1.ancestors().skip(1);
-        folders.any(|folder| loaders.iter().any(|name| exists(&folder.join(name))))
+        folders.any(|folder| {
+            loaders.iter().any(|name| exists(&folder.join(name)))
+                || has_settings_of_mise(&root.join(folder))
+        }) || above_root(root).any(|folder| {
+            loaders.iter().any(|name| folder.join(name).symlink_metadata().is_ok())
+                || has_settings_of_mise(folder)
+        })
     }
+}
+
+/// Folders above `root` up to the work tree of git around it. None if `root` is one, or in none.
+fn above_root(root: &Path) -> impl Iterator<Item = &Path> {
+    let is_tree = |folder: &Path| folder.join(".git").symlink_metadata().is_ok();
+    let levels = root.ancestors().position(is_tree).unwrap_or(0);
+    root.ancestors().skip(1).take(levels)
+}
+
+/// True if `folder` has settings of mise for an environment, such as `mise.test.toml`.
+fn has_settings_of_mise(folder: &Path) -> bool {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().take(ENTRIES_MAX);
+    entries.flatten().any(|entry| {
+        let name = protected::fold(entry.file_name().as_encoded_bytes()).into_owned();
+        let rest = name.strip_prefix(b".").unwrap_or(&name).strip_prefix(b"mise.");
+        rest.is_some_and(|rest| rest.ends_with(b".toml"))
+    })
 }
 
 /// The lines, without their ends, of references that replaced objects before in the repository whose

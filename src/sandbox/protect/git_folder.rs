@@ -3,7 +3,10 @@
 //!
 //! The lists follow gitrepository-layout(7) and the sources of git.
 
+use posse_base::protected::{Class, fold};
+
 use crate::protect::place::PlaceKind;
+use crate::protect::quarantine::MOVED_ASIDE;
 use crate::protect::sort::Sort;
 
 /// Folder of a repository whose entries are judged by name.
@@ -220,6 +223,44 @@ pub(super) fn is_dangerous(folded: &[u8]) -> bool {
         .any(|part| dangerous(part, folded).is_some())
 }
 
+/// True if git creates or obeys an entry of this name directly in a repository, or a program beside
+/// git obeys it there. `folded`: the name in the canonical form of names; `is_file`: false of a folder.
+pub fn is_entry_of_git(folded: &[u8], is_file: bool) -> bool {
+    let is_same = |known: &&str| *fold(known.as_bytes()) == *folded;
+    let kind = if is_file { PlaceKind::File } else { PlaceKind::Folder };
+    settings_of_repository(folded, kind).is_some()
+        || dangerous(GitPart::Top, folded).is_some()
+        || folded == b"packed-refs"
+        || TOP_FOLDERS.iter().any(is_same)
+        || (is_file && is_file_of_git(folded))
+}
+
+fn is_file_of_git(folded: &[u8]) -> bool {
+    let name = folded.strip_suffix(b".lock").unwrap_or(folded);
+    TOP_FILES.iter().any(|known| *fold(known.as_bytes()) == *name)
+        || TOP_BEGINNINGS.iter().any(|beginning| name.starts_with(&fold(beginning.as_bytes())))
+        || name.ends_with(b"_head")
+        || name.starts_with(b"config")
+}
+
+/// Returns the kind of a name that steers git in every repository.
+pub(super) fn settings_of_repository(folded: &[u8], kind: PlaceKind) -> Option<Sort> {
+    match folded {
+        b"hooks" => Some(Sort::Hooks),
+        b"remotes" | b"branches" => Some(Sort::Remotes),
+        b"config" | b"config.worktree" => Some(Sort::Settings),
+        b"commondir" => Some(Sort::Common),
+        b"info" if kind == PlaceKind::Link => Some(Sort::Attributes),
+        b"lazygit.yml" => Some(Sort::Name(Class::Git)),
+        name if kind != PlaceKind::Link
+            && (name == b"index" || name.starts_with(b"sharedindex.")) =>
+        {
+            Some(Sort::Index)
+        }
+        _ => None,
+    }
+}
+
 fn dangerous(part: GitPart, folded: &[u8]) -> Option<Sort> {
     match (part, folded) {
         // Recorded resolutions of conflicts: git writes them over any path that is listed.
@@ -264,9 +305,13 @@ fn checked(part: GitPart, name: &[u8], kind: PlaceKind) -> Option<Sort> {
     }
 }
 
-/// True if git's ordinary commands create an entry of this name and kind.
+/// True if git's ordinary commands create an entry of this name and kind, or posse has given it a
+/// name that git does not read.
 fn is_known(part: GitPart, name: &[u8], kind: PlaceKind) -> bool {
     let Ok(name) = std::str::from_utf8(name) else { return false };
+    if name.starts_with(MOVED_ASIDE) {
+        return true;
+    }
     let name = match name.strip_suffix(".lock") {
         Some(locked) if kind == PlaceKind::File => locked,
         _ => name,
@@ -315,7 +360,7 @@ mod tests {
     use super::*;
 
     fn judged(part: GitPart, foreign: ForeignNames, name: &str, kind: PlaceKind) -> Option<Sort> {
-        let folded = posse_base::protected::fold(name.as_bytes());
+        let folded = fold(name.as_bytes());
         sort_of(part, foreign, name.as_bytes(), &folded, kind)
     }
 

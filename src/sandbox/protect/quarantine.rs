@@ -1,9 +1,10 @@
 //! Quarantine: folder for files that a command planted or replaced. Files, folders and links are
-//! kept; if the quarantine is on another file system, a folder with a pipe, a socket or a device is
-//! renamed in place instead.
+//! kept; if the quarantine is on another file system, a folder that cannot be copied, such as one with
+//! a pipe, is renamed in place instead, and so are the protected names in it.
 
 use std::fs::{self, DirBuilder};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -12,13 +13,21 @@ use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
-use crate::protect::place::{self, FOLDER, PlaceKind, Stat, WritableFolder};
+use posse_base::protected;
+
+use crate::protect::place::{self, FOLDER, PlaceKind, Root, Stat, WritableFolder};
 
 /// Maximum size in bytes of a copied file or folder. Both are copied if the quarantine is on
 /// another file system.
 const COPY_BYTES_MAX: u64 = 64 << 20;
 const COPY_ENTRIES_MAX: usize = 10_000;
 const COPY_DEPTH_MAX: usize = 32;
+
+/// Maximum length in bytes of the path of a folder whose entries are renamed in place.
+const PATH_LENGTH_MAX: usize = 1 << 16;
+
+/// Beginning of the names that files and folders get if they cannot be moved to the quarantine.
+pub(super) const MOVED_ASIDE: &str = "moved-aside-";
 
 /// Maximum number of characters of the old name in the new one.
 const NAME_LETTERS_MAX: usize = 60;
@@ -36,8 +45,8 @@ impl Quarantine {
     }
 
     /// Moves `name` from `folder` to the quarantine; returns its new path. If that fails, renames
-    /// it within `folder` to a harmless name and returns this name, without a folder. Fails with
-    /// `ENOENT` if `name` does not exist.
+    /// it within `folder` to a harmless name and returns this name, without a folder; so are the
+    /// protected names in it. Fails with `ENOENT` if `name` does not exist.
     pub(super) fn take(&mut self, folder: &OwnedFd, name: &Path) -> Result<PathBuf, Errno> {
         match self.open() {
             Ok(quarantine) => {
@@ -58,10 +67,59 @@ impl Quarantine {
             }
             Err(error) => tracing::warn!(%error, "there is no quarantine"),
         }
-        // A name that no program interprets is also harmless.
-        let beside = PathBuf::from(format!("moved-aside-{}", self.name_for(name).display()));
-        place::move_entry(folder, name, folder, &beside)?;
+        let beside = self.move_beside(folder, name, folder)?;
+        self.rename_inside(folder, &beside);
         Ok(beside)
+    }
+
+    /// Moves `name` from `folder` to `to`, under a name that no program interprets. Returns that name.
+    fn move_beside(
+        &mut self,
+        folder: &OwnedFd,
+        name: &Path,
+        to: &OwnedFd,
+    ) -> Result<PathBuf, Errno> {
+        loop {
+            let beside = PathBuf::from(format!("{MOVED_ASIDE}{}", self.name_for(name).display()));
+            if Stat::at(to, &beside).is_err() {
+                place::move_entry(folder, name, to, &beside)?;
+                return Ok(beside);
+            }
+        }
+    }
+
+    /// Renames what has a protected name, and the `HEAD` of each folder that git accepts as a
+    /// repository, anywhere below the folder `name`. Otherwise it would take effect there, and each
+    /// scan would find only the outermost ones. A command decides on the size and the depth, so
+    /// there is no recursion. Entries that cannot be renamed stay.
+    fn rename_inside(&mut self, folder: &OwnedFd, name: &Path) {
+        let Ok(opened) = openat(folder, name, FOLDER | OFlag::O_NOFOLLOW, Mode::empty()) else {
+            return;
+        };
+        let top = Root { path: PathBuf::new(), folder: opened };
+        let mut waiting = vec![PathBuf::new()];
+        while let Some(path) = waiting.pop() {
+            let below = top.open_readable(&path);
+            let listed = below.and_then(|below| Ok((place::list(&below, usize::MAX)?.0, below)));
+            let Ok((listed, below)) = listed else { continue };
+            let above = protected::fold(path.file_name().unwrap_or_default().as_bytes());
+            let names: Vec<_> =
+                listed.iter().map(|entry| protected::fold(entry.name.as_bytes())).collect();
+            let is_repository = protected::is_repository(|part| {
+                names.iter().any(|name| **name == *part.as_bytes())
+            });
+            for (entry, plain) in listed.iter().zip(&names) {
+                let is_protected = protected::is_dot_git(entry.name.as_bytes())
+                    || protected::class_of(&above, plain).is_some()
+                    || (is_repository && **plain == *b"head");
+                let old = Path::new(&entry.name);
+                let renamed = is_protected.then(|| self.move_beside(&below, old, &below));
+                let name = renamed.and_then(Result::ok).unwrap_or_else(|| old.to_owned());
+                if entry.kind == PlaceKind::Folder && path.as_os_str().len() < PATH_LENGTH_MAX {
+                    waiting.push(path.join(name));
+                }
+            }
+        }
     }
 
     /// Stores `bytes` in a new file of the quarantine; returns the path of that file.

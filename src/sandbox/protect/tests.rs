@@ -19,6 +19,7 @@ mod large_folders;
 mod linked_worktrees;
 mod look_alikes;
 mod moved_names;
+mod nested_names;
 mod pointed;
 mod renamed_secrets;
 mod two_sessions;

@@ -2,32 +2,13 @@
 //! called `.git`.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
 use posse_base::protected;
+use posse_sandbox::is_entry_of_git;
 
-/// Names, in lower case, by which git recognises a repository or which control git in it.
-const CONTROLLING: [&str; 18] = [
-    "head",
-    "objects",
-    "refs",
-    "commondir",
-    "config",
-    "config.worktree",
-    "hooks",
-    "info",
-    "remotes",
-    "branches",
-    "rebase-merge",
-    "rebase-apply",
-    "sequencer",
-    "packed-refs",
-    "merge_autostash",
-    "merge_rr",
-    "rr-cache",
-    "svn",
-];
+/// Names, in lower case, by which git recognises a repository.
+const PARTS: [&str; 4] = ["head", "objects", "refs", "commondir"];
 
 /// Paths that are written together, as far as they can make a git repository of a folder.
 #[derive(Debug, Default)]
@@ -40,8 +21,10 @@ impl RepositoryParts {
         for path in paths {
             let mut folder = PathBuf::new();
             for name in path.as_ref().components().map(Component::as_os_str) {
-                if let Some(part) = controlling(name) {
-                    parts.0.entry(folder.clone()).or_default().insert(part);
+                let plain = protected::fold(name.as_encoded_bytes());
+                if PARTS.iter().any(|part| part.as_bytes() == &*plain) {
+                    let known = parts.0.entry(folder.clone()).or_default();
+                    known.insert(plain.into_owned());
                 }
                 folder.push(name);
             }
@@ -49,28 +32,29 @@ impl RepositoryParts {
         parts
     }
 
-    /// Returns the outermost folder above the file `relative` that is a git repository which this
-    /// file controls; `None` if there is none.
+    /// Returns the outermost folder above the file `relative` that is a git repository to which this
+    /// file belongs; `None` if there is none.
     ///
     /// A folder counts as a repository if git accepts it with the files on disk, `relative` and
-    /// these parts together. The file controls it if the name below the folder is one of
-    /// `CONTROLLING`. All paths are relative to `root`; the result `.` is `root` itself.
+    /// these parts together. Names that git or a program beside it creates or obeys belong to it, and
+    /// in a folder that git has created each file: work trees may be in folders there. All paths are
+    /// relative to `root`; the result `.` is `root` itself.
     pub fn controlled(&self, root: &Path, relative: &Path) -> Option<String> {
         let mut folder = PathBuf::new();
-        for part in relative.components() {
+        let mut names = relative.components().peekable();
+        while let Some(part) = names.next() {
             let Component::Normal(name) = part else { return None };
-            if let Some(own) = controlling(name) {
-                let here = root.join(&folder);
-                let has = |part: &str| {
-                    let on_disk = if part == "head" { "HEAD" } else { part };
-                    own == part.as_bytes()
-                        || self.contains(&folder, part)
-                        || here.join(on_disk).symlink_metadata().is_ok()
-                };
-                if protected::is_repository(has) {
-                    let shown = folder.display().to_string();
-                    return Some(if shown.is_empty() { ".".to_owned() } else { shown });
-                }
+            let own = protected::fold(name.as_encoded_bytes());
+            let here = root.join(&folder);
+            let has = |part: &str| {
+                *own == *part.as_bytes() || self.contains(&folder, part) || is_there(&here, part)
+            };
+            let is_file = names.peek().is_none();
+            if protected::is_repository(has)
+                && (is_entry_of_git(&own, is_file) || (is_file && is_made_by_git(&here)))
+            {
+                let shown = folder.display().to_string();
+                return Some(if shown.is_empty() { ".".to_owned() } else { shown });
             }
             folder.push(name);
         }
@@ -82,11 +66,18 @@ impl RepositoryParts {
     }
 }
 
-/// `name` in lower case if it is one of `CONTROLLING`.
-fn controlling(name: &OsStr) -> Option<Vec<u8>> {
-    let folded = protected::fold(name.as_encoded_bytes());
-    let is_known = CONTROLLING.iter().any(|known| known.as_bytes() == &*folded);
-    is_known.then(|| folded.into_owned())
+/// True if the part of a repository, a name in lower case, is in `folder`.
+fn is_there(folder: &Path, part: &str) -> bool {
+    let on_disk = if part == "head" { "HEAD" } else { part };
+    folder.join(on_disk).symlink_metadata().is_ok()
+}
+
+/// True if the repository `folder` has what git creates in each, and no `.git`: then it is no folder
+/// with other files that only looks like a repository.
+fn is_made_by_git(folder: &Path) -> bool {
+    let has = |name| is_there(folder, name);
+    let is_linked = has("commondir") && has("gitdir");
+    (is_linked || (has("config") && has("objects") && has("refs"))) && !has(".git")
 }
 
 #[cfg(test)]
@@ -122,8 +113,52 @@ mod tests {
         ] {
             assert_eq!(at(file, &[]).as_deref(), Some("src"), "{file}");
         }
-        for file in ["src/main.rs", "src/deep/config", "config", "src/deep/hooks/x"] {
+        for file in ["src/deep/main.rs", "src/deep/config", "config", "src/deep/hooks/x"] {
             assert_eq!(at(file, &[]), None, "{file}");
+        }
+    }
+
+    #[test]
+    fn files_that_git_keeps_in_a_repository_of_any_name_belong_to_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        for folder in ["repo.git/objects", "repo.git/refs", "repo.git/worktrees/main", "like/refs"]
+        {
+            fs::create_dir_all(root.join(folder)).unwrap();
+        }
+        let files =
+            ["repo.git/HEAD", "repo.git/config", "like/HEAD", "like/objects", "like/README"];
+        for file in files {
+            fs::write(root.join(file), "").unwrap();
+        }
+        let of = |path: &str| RepositoryParts::default().controlled(root, Path::new(path));
+        for name in [
+            "index",
+            "INDEX",
+            "index.lock",
+            "sharedindex.0123",
+            "lazygit.yml",
+            "shallow",
+            "gitdir",
+            "BISECT_START",
+            "MERGE_HEAD",
+            "MERGE_MSG",
+            "MERGE_RR",
+            "logs/HEAD",
+            "reftable/tables.list",
+            "modules/x/config",
+            "worktrees/main/index",
+            "worktrees/new/gitdir",
+            "annex/x",
+            "sl/config",
+        ] {
+            assert_eq!(of(&format!("repo.git/{name}")).as_deref(), Some("repo.git"), "{name}");
+            assert_eq!(of(&format!("like/{name}")).as_deref(), Some("like"), "{name}");
+        }
+        // A repository that git has created contains no other files; folders may be work trees.
+        assert_eq!(of("repo.git/evil").as_deref(), Some("repo.git"));
+        for path in ["repo.git/main/src/lib.rs", "like/README", "like/src/index.rs"] {
+            assert_eq!(of(path), None, "{path}");
         }
     }
 

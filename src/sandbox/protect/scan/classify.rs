@@ -158,7 +158,7 @@ fn classify_entry(
 ) -> Option<Sort> {
     let folded = protected::fold(name.as_bytes());
     if repository.is_some()
-        && let Some(sort) = settings_of_repository(&folded, kind)
+        && let Some(sort) = git_folder::settings_of_repository(&folded, kind)
     {
         return Some(sort);
     }
@@ -197,24 +197,6 @@ fn classify_entry(
         return of_git;
     }
     named_sort((role, names), above, name, &folded, kind).or(of_git)
-}
-
-/// Returns the kind of a name that steers git in every repository.
-fn settings_of_repository(folded: &[u8], kind: PlaceKind) -> Option<Sort> {
-    match folded {
-        b"hooks" => Some(Sort::Hooks),
-        b"remotes" | b"branches" => Some(Sort::Remotes),
-        b"config" | b"config.worktree" => Some(Sort::Settings),
-        b"commondir" => Some(Sort::Common),
-        b"info" if kind == PlaceKind::Link => Some(Sort::Attributes),
-        b"lazygit.yml" => Some(Sort::Name(Class::Git)),
-        name if kind != PlaceKind::Link
-            && (name == b"index" || name.starts_with(b"sharedindex.")) =>
-        {
-            Some(Sort::Index)
-        }
-        _ => None,
-    }
 }
 
 /// Returns the kind of a name that programs other than git read, or of a repository.

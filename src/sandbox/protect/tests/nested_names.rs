@@ -1,0 +1,110 @@
+//! Protected names in folders with protected names, which one scan does not find all.
+
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+
+use super::*;
+
+/// Levels of protected folders, more than there once were rounds of a check.
+const LEVELS: usize = 12;
+
+/// Writes files below `folder` that programs of the host would obey.
+fn plant(root: &Path, folder: &str) {
+    repository(&root.join(folder).join("app/.git"));
+    write(root, &format!("{folder}/app/.git/config"), "[core]\n\tfsmonitor = ./evil\n");
+    repository(&root.join(folder).join("bare"));
+    write(root, &format!("{folder}/bare/config"), "[core]\n\tfsmonitor = ./evil\n");
+    write(root, &format!("{folder}/app/.envrc"), "./evil\n");
+    write(root, &format!("{folder}/app/CLAUDE.md"), "evil\n");
+    write(root, &format!("{folder}/app/main.rs"), "fn main() {}\n");
+}
+
+/// Names of all files below `folder`, however deep.
+fn names_below(folder: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).unwrap().flatten() {
+        names.push(entry.file_name().into_string().unwrap());
+        if entry.file_type().unwrap().is_dir() {
+            names.extend(names_below(&entry.path()));
+        }
+    }
+    names
+}
+
+#[test]
+fn protected_names_below_a_folder_that_is_renamed_in_place_are_renamed() {
+    let world = ProtectedWorkspace::new();
+    // Nothing can be moved to a quarantine that is a file.
+    write(world.quarantine.parent().unwrap(), "quarantine", "");
+    let chain = ".vscode/".repeat(LEVELS);
+    let findings = world.after(|root| {
+        plant(root, &format!("s/{chain}"));
+        mkfifo(&root.join("s").join(&chain).join("pipe"), Mode::S_IRWXU).unwrap();
+        write(root, "s/moved-aside-1-vscode/taken", "");
+    });
+    let names = names_below(&world.root.join("s"));
+    for name in [".vscode", ".git", ".envrc", "CLAUDE.md", "HEAD"] {
+        assert!(!names.iter().any(|found| found == name), "{name}: {names:?}");
+    }
+    // The rest keeps its name, and nothing is removed.
+    for name in ["main.rs", "pipe", "taken", "config"] {
+        assert!(names.iter().any(|found| found == name), "{name}: {names:?}");
+    }
+    assert!(
+        findings.iter().any(|finding| finding.path == world.root.join("s/.vscode")),
+        "{findings:?}"
+    );
+    let keeps_changing = |finding: &Finding| finding.what == ProtectedChange::KeepsChanging;
+    assert!(!findings.iter().any(keeps_changing), "{findings:?}");
+    assert_eq!(world.after(|_| {}), []);
+}
+
+#[test]
+fn foreign_entries_of_a_git_folder_that_cannot_be_quarantined_are_renamed_once() {
+    let world = ProtectedWorkspace::new();
+    write(world.quarantine.parent().unwrap(), "quarantine", "");
+    let findings = world.after(|root| {
+        mkfifo(&root.join(".git/evil"), Mode::S_IRWXU).unwrap();
+        write(root, ".git/glab-cli/aliases.yml", "evil\n");
+    });
+    assert!(!world.exists(".git/evil") && !world.exists(".git/glab-cli"), "{findings:?}");
+    assert_eq!(findings.len(), 2, "{findings:?}");
+    assert_eq!(world.after(|_| {}), []);
+}
+
+#[test]
+fn environment_that_settings_above_the_root_load_is_moved_aside() {
+    let is_moved = |loader: &str, repository: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let base = folder.path().canonicalize().unwrap();
+        let root = base.join("project/app");
+        fs::create_dir_all(&root).unwrap();
+        super::repository(&base.join(repository).join(".git"));
+        write(&base, loader, "");
+        let protection = Protection::new(
+            std::slice::from_ref(&root),
+            Vec::new(),
+            None,
+            Vec::new(),
+            base.join("session/quarantine"),
+        );
+        let protection = Arc::new(protection.unwrap());
+        let survey = protection.survey();
+        write(&root, ".env", "BASH_ENV=./evil\n");
+        protection.check_after(survey);
+        !root.join(".env").exists()
+    };
+    for (loader, repository, expected) in [
+        ("project/.envrc", "project", true),
+        ("project/mise.test.toml", "project", true),
+        ("project/.config/mise/conf.d/a.toml", "project", true),
+        ("project/app/.mise.dev.toml", "project", true),
+        ("project/other.toml", "project", false),
+        // Above the work tree, and in no work tree.
+        (".envrc", "project", false),
+        ("project/.envrc", "project/app", false),
+        ("project/.envrc", "elsewhere", false),
+    ] {
+        assert_eq!(is_moved(loader, repository), expected, "{loader} {repository}");
+    }
+}
