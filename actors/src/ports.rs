@@ -22,8 +22,8 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 pub use action::{
-    Action, CommandDeletions, CommandOutput, CommandPath, CommandSecrets, EarlierName, Operation,
-    PathLink, Prepared,
+    Action, CommandDeletions, CommandOutput, CommandPath, CommandSecrets, EarlierName, FilePath,
+    Operation, PathLink, Prepared,
 };
 pub use checkpoint::{
     CheckpointCoverage, CheckpointProgress, CheckpointRequest, CheckpointStore, NoCheckpoints,

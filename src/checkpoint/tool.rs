@@ -175,6 +175,7 @@ fn operations(store: &Store, plan: &RestorePlan) -> Vec<Operation> {
             relative,
             root: root.display().to_string(),
             repository: None,
+            ways: Vec::new(),
         })
     });
     operations.collect()

@@ -11,6 +11,7 @@ mod file;
 mod layers;
 mod missing_paths;
 pub mod preferences;
+mod rule_links;
 mod schema;
 mod settings;
 mod show;
@@ -159,6 +160,10 @@ pub fn load_with(
         None => failure,
     }));
     if failures.is_empty() {
+        let home = environment.home_target().map(PathBuf::from);
+        let resolved = rule_links::resolved_rules(&settings.permissions, home.as_deref());
+        // The rules of the project are the last ones.
+        settings.permissions.splice(0..0, resolved);
         Ok(Loaded { settings, layers, notices, project })
     } else {
         Err(failures)

@@ -12,7 +12,7 @@ use posse_base::path_globs::{PathGlob, PathGlobs};
 use serde_json::Value;
 
 use crate::agents::AgentRules;
-use crate::rules::{self, COMMAND_NAMES, Rule, RuleDecision};
+use crate::rules::{self, COMMAND_NAMES, Rule, RuleDecision, named_paths};
 use crate::shell::named::{self, NamedPath, PathCertainty, PathUse};
 use crate::shell::{Judged, Names};
 use crate::{JudgedAction, RulePolicy};
@@ -58,14 +58,13 @@ impl Rule {
     /// True if the rule denies the path of a tool that does the same as the tool which it names, or
     /// a path that a command names.
     pub(crate) fn denies_path(&self, case: &JudgedAction<'_>) -> bool {
-        let is_denied = |operation: &Operation| match operation {
-            Operation::Read { path, relative, .. } => {
-                READERS.has(&self.tool) && self.matches((path, relative))
-            }
-            Operation::Write { path, relative, .. } => {
-                CHANGERS.has(&self.tool) && self.matches((path, relative))
-            }
-            Operation::Execute { .. } | Operation::Invoke { .. } => false,
+        let is_denied = |operation: &Operation| {
+            let is_for = match operation {
+                Operation::Read { .. } => READERS.has(&self.tool),
+                Operation::Write { .. } => CHANGERS.has(&self.tool),
+                Operation::Execute { .. } | Operation::Invoke { .. } => false,
+            };
+            is_for && named_paths(operation).any(|path| self.matches(path))
         };
         self.denies_paths()
             && (case.action.operations.iter().any(is_denied)

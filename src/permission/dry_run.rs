@@ -92,7 +92,7 @@ mod tests {
             in_trial: false,
             secrets: posse_actors::ports::CommandSecrets::default(),
         };
-        let write = Operation::Write { path, relative, root, repository: None };
+        let write = Operation::Write { path, relative, root, repository: None, ways: Vec::new() };
         for (access, operation, yes_covers, asking, runs) in [
             (Access::Process, &execute, true, AnswerSource::Nobody, true),
             (Access::Process, &execute, false, AnswerSource::Nobody, true),

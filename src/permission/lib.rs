@@ -497,13 +497,14 @@ impl RulePolicy {
                 "{relative} controls git, because the folder {folder} is a git repository to which it \
                  belongs or whose settings or hooks refer to it; it is asked about each time"
             )),
-            Operation::Write { relative, root, .. } => is_protected_in(Path::new(root), relative)
-                .then(|| {
-                    format!(
-                        "{relative} is protected: it configures or triggers later code \
-                         execution; it is asked about each time"
-                    )
-                }),
+            Operation::Write { root, .. } => {
+                let mut names = rules::named_paths(operation).map(|(_, relative)| relative);
+                let protected = names.find(|name| is_protected_in(Path::new(root), name))?;
+                Some(format!(
+                    "{protected} is protected: it configures or triggers later code execution; it \
+                     is asked about each time"
+                ))
+            }
             Operation::Execute { command, .. } => {
                 (command.chars().nth(COMMAND_CHARS_MAX).is_some())
                     .then(|| format!("the command is longer than {COMMAND_CHARS_MAX} characters"))

@@ -6,7 +6,9 @@
 //! workspace as well.
 
 use posse_actors::event::{Grant, Scope};
-use posse_actors::ports::{Action, Confinement, Operation, PermissionQuestion, Situation, Verdict};
+use posse_actors::ports::{
+    Action, Confinement, FilePath, Operation, PermissionQuestion, Situation, Verdict,
+};
 
 use crate::{RulePolicy, deny, paths};
 
@@ -56,16 +58,20 @@ impl Relocated {
     /// Commands are unchanged: their paths are resolved in the copy.
     fn in_workspace(&self, operation: &Operation) -> Option<Operation> {
         let moved = |path: &str| moved_path(path, &self.copy, &self.workspace);
+        let moved_way = |way: &FilePath| {
+            Some(FilePath { path: moved(&way.path)?, relative: way.relative.clone() })
+        };
+        let moved_ways = |ways: &[FilePath]| ways.iter().map(moved_way).collect::<Option<Vec<_>>>();
         Some(match operation {
-            Operation::Read { path, relative, root, is_committed } => {
-                let (path, root) = (moved(path)?, moved(root)?);
+            Operation::Read { path, relative, root, is_committed, ways } => {
+                let (path, root, ways) = (moved(path)?, moved(root)?, moved_ways(ways)?);
                 let (relative, is_committed) = (relative.clone(), *is_committed);
-                Operation::Read { path, relative, root, is_committed }
+                Operation::Read { path, relative, root, is_committed, ways }
             }
-            Operation::Write { path, relative, root, repository } => {
-                let (path, root) = (moved(path)?, moved(root)?);
+            Operation::Write { path, relative, root, repository, ways } => {
+                let (path, root, ways) = (moved(path)?, moved(root)?, moved_ways(ways)?);
                 let (relative, repository) = (relative.clone(), repository.clone());
-                Operation::Write { path, relative, root, repository }
+                Operation::Write { path, relative, root, repository, ways }
             }
             Operation::Execute { cwd, .. } => {
                 moved(cwd)?;

@@ -365,7 +365,8 @@ impl Rule {
     }
 
     fn applies_to(&self, case: &JudgedAction<'_>) -> bool {
-        let named = self.glob.is_none() || paths(case.action).any(|path| self.matches(path));
+        let is_named = |one| named_paths(one).any(|path| self.matches(path));
+        let named = self.glob.is_none() || case.action.operations.iter().any(is_named);
         let executes = !case.scripts.is_empty();
         named && self.runs(&case.scripts) && (self.prefix.is_none() || executes)
     }
@@ -400,10 +401,18 @@ impl Rule {
 
 /// Absolute and relative path of each file that the action reads or writes.
 fn paths(action: &Action) -> impl Iterator<Item = (&str, &str)> {
-    action.operations.iter().filter_map(|operation| match operation {
-        Operation::Read { path, relative, .. } | Operation::Write { path, relative, .. } => {
-            Some((path.as_str(), relative.as_str()))
+    action.operations.iter().filter_map(|operation| named_paths(operation).next())
+}
+
+/// Absolute and relative path of the file that the operation reads or writes, and those paths by
+/// which links lead to it.
+pub(crate) fn named_paths(operation: &Operation) -> impl Iterator<Item = (&str, &str)> {
+    let (file, ways) = match operation {
+        Operation::Read { path, relative, ways, .. }
+        | Operation::Write { path, relative, ways, .. } => {
+            (Some((path.as_str(), relative.as_str())), ways.as_slice())
         }
-        Operation::Execute { .. } | Operation::Invoke { .. } => None,
-    })
+        Operation::Execute { .. } | Operation::Invoke { .. } => (None, [].as_slice()),
+    };
+    file.into_iter().chain(ways.iter().map(|way| (way.path.as_str(), way.relative.as_str())))
 }

@@ -156,12 +156,12 @@ pub(super) fn action(call: &str) -> Action {
             .split(' ')
             .map(|rest| {
                 let (path, relative, root) = names(rest);
-                Operation::Write { path, relative, root, repository: None }
+                Operation::Write { path, relative, root, repository: None, ways: Vec::new() }
             })
             .collect(),
         _ => {
             let (path, relative, root) = names(rest);
-            vec![Operation::Read { path, relative, root, is_committed: false }]
+            vec![Operation::Read { path, relative, root, is_committed: false, ways: Vec::new() }]
         }
     };
     Action {

@@ -190,6 +190,7 @@ pub(crate) fn reads(workspace: &Workspace, files: &[Changed]) -> Vec<Operation> 
         relative: file.path.clone(),
         root: root.display().to_string(),
         is_committed: false,
+        ways: Vec::new(),
     };
     files.iter().filter(|file| !is_secret(&file.path)).map(read).collect()
 }

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, mkdirat};
-use posse_actors::ports::{Operation, ToolError};
+use posse_actors::ports::{FilePath, Operation, ToolError};
 use posse_base::failure::{ErrorCode, Exit, Failure, printable};
 use posse_base::paths::normalise;
 use posse_base::secrets::files::SecretFiles;
@@ -159,6 +159,10 @@ impl Workspace {
         let root = &self.roots[place.root].path;
         let is_root = place.relative.as_os_str().is_empty();
         let named = place.relative.to_string_lossy();
+        let way = |(root, below): &(usize, PathBuf)| FilePath {
+            path: self.roots[*root].path.join(below).display().to_string(),
+            relative: below.display().to_string(),
+        };
         Ok(Located {
             roots: Arc::clone(&self.roots),
             links: Arc::clone(&self.links),
@@ -166,6 +170,7 @@ impl Workspace {
             root: place.root,
             absolute: if is_root { root.clone() } else { root.join(&place.relative) },
             has_secret_link: place.names_secret && !is_secret(&named),
+            ways: place.ways.iter().map(way).collect(),
             relative: if is_root { ".".to_owned() } else { named.into_owned() },
             beneath: place.relative,
             entry: place.entry,
@@ -301,6 +306,8 @@ pub struct Located {
     folder_named: bool,
     /// True if a link with the name of a secret is on the way to the path, which itself has none.
     has_secret_link: bool,
+    /// Paths by which the caller names this path, if links lead from them to it.
+    ways: Vec<FilePath>,
 }
 
 impl Located {
@@ -353,7 +360,7 @@ impl Located {
     /// Creates the operation of reading this path, for the policy.
     pub fn read(&self) -> Operation {
         let (path, relative, root) = self.names();
-        Operation::Read { path, relative, root, is_committed: false }
+        Operation::Read { path, relative, root, is_committed: false, ways: self.ways.clone() }
     }
 
     /// As [`Located::read`], for `file`, which was opened at this path.
@@ -361,7 +368,7 @@ impl Located {
         let (path, relative, root) = self.names();
         let is_named = is_secret(&path) || is_secret(&relative);
         let is_committed = is_named && committed.contain(&self.absolute, file.as_fd());
-        Operation::Read { path, relative, root, is_committed }
+        Operation::Read { path, relative, root, is_committed, ways: self.ways.clone() }
     }
 
     /// True if the path is that of a secret.
@@ -382,7 +389,7 @@ impl Located {
         let (path, relative, root) = self.names();
         let repository =
             written.controlled(self.root(), &self.beneath).or_else(|| self.repository_that_obeys());
-        Operation::Write { path, relative, root, repository }
+        Operation::Write { path, relative, root, repository, ways: self.ways.clone() }
     }
 
     /// Returns the repository whose settings or hooks refer to this path, as for
@@ -404,6 +411,7 @@ impl Located {
             relative: if relative.is_empty() { "." } else { relative }.to_owned(),
             root: self.root().display().to_string(),
             is_committed: false,
+            ways: Vec::new(),
         })
     }
 

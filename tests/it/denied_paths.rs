@@ -263,3 +263,46 @@ fn paths_that_are_named_indirectly_are_denied_or_asked_about() {
         assert!(result.contains("contents of the public file"), "{step:?}: {result}");
     }
 }
+
+#[test]
+fn link_does_not_lead_around_a_rule_about_its_name() {
+    let steps = [
+        ("read_file", json!({"path": "one"})),
+        ("read_file", json!({"path": "linked/x"})),
+        ("read_file", json!({"path": "further/x"})),
+        ("grep", json!({"pattern": "contents", "path": "linked"})),
+        ("list_dir", json!({"path": "linked"})),
+        ("write_file", json!({"path": "linked/new", "content": "new"})),
+        ("edit_file", json!({"path": "linked/x", "oldString": "contents", "newString": "changed"})),
+    ];
+    let prepare = |machine: &Machine| {
+        symlink("public", machine.work("linked")).unwrap();
+        symlink("linked", machine.work("further")).unwrap();
+        symlink("public/x", machine.work("one")).unwrap();
+    };
+    for glob in ["linked", "linked/**", "**/linked/**"] {
+        let rule = json!({"tool": "*", "match": {"pathGlob": glob}, "decision": "deny"});
+        // Only the rule without `**` at its end covers the folder itself.
+        let is_covered = |path: &str| path.contains("linked/") || glob == "linked";
+        let steps: Vec<(&str, Value)> = steps
+            .iter()
+            .filter(|(_, step)| step["path"] != "one" && is_covered(step["path"].as_str().unwrap()))
+            .cloned()
+            .collect();
+        let (machine, results) = run_in("auto", &rule, &steps, prepare);
+        assert_denied(&results, &steps, "auto", &rule);
+        let kept = std::fs::read_to_string(machine.work("public/x")).unwrap();
+        assert_eq!(kept, "contents of the public file\n");
+        assert!(!machine.work("public/new").exists());
+    }
+    // The name of a file, and a link that leads through another one.
+    for (rule, step) in [("one", 0), ("linked", 2), ("linked/*", 2)] {
+        let rule = json!({"tool": "Read", "match": {"pathGlob": rule}, "decision": "deny"});
+        let (_, results) = run_in("auto", &rule, &steps[step..=step], prepare);
+        assert_denied(&results, &steps[step..=step], "auto", &rule);
+    }
+    // A rule about another name.
+    let rule = json!({"tool": "*", "match": {"pathGlob": "private/**"}, "decision": "deny"});
+    let (_, results) = run_in("auto", &rule, &steps[..3], prepare);
+    assert!(results.iter().all(|one| one.contains("contents of the public file")), "{results:?}");
+}

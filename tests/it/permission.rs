@@ -72,7 +72,10 @@ fn unattended_denial_continues_and_exits_with_4() {
 fn yes_flag_is_suggested_only_if_it_helps() {
     for (path, fix) in [
         ("new.rs", "asks about less, pass `--yes`, or add the rule shown above\n"),
-        (".git/hooks/pre-commit", "fix: `--yes` does not cover it: run it in a terminal, where"),
+        (
+            ".git/hooks/pre-commit",
+            "fix: run it in a terminal and answer there: `--yes` does not cover it.",
+        ),
     ] {
         let write = ("write_file", json!({"path": path, "content": "x"}));
         let machine = Machine::with(&ModelServer::start(vec![calls(&[write]), says("no")]));
@@ -176,6 +179,35 @@ fn folder_containing_posse_state_cannot_be_added() {
         assert!(ended.stderr.contains("--add-dir DIR"), "{folder}: {}", ended.stderr);
     }
     assert_eq!(server.requests().len(), 0);
+}
+
+#[test]
+fn protected_name_that_is_or_leads_through_a_link_needs_a_user() {
+    let write = |path: &str| ("write_file", json!({"path": path, "content": "x"}));
+    let names = [".cargo/config.toml", ".envrc", "again/tasks.json"];
+    let server = ModelServer::start(vec![
+        calls(&names.map(write)),
+        calls(&[write("config/config.toml")]),
+        says("Only one."),
+    ]);
+    let machine = Machine::with(&server);
+    machine.write("config/old", "");
+    machine.write("plain", "old");
+    for (link, target) in [(".cargo", "config"), (".envrc", "plain"), (".vscode", "config")] {
+        std::os::unix::fs::symlink(target, machine.work(link)).unwrap();
+    }
+    // The name of the first link is an ordinary one.
+    std::os::unix::fs::symlink(".vscode", machine.work("again")).unwrap();
+    machine.posse(&["run", "--permission-mode", "auto", "write them"]).assert_code(4);
+    let results = server.tool_results();
+    for (result, name) in results.iter().zip([names[0], names[1], ".vscode/tasks.json"]) {
+        let expected = format!("Denied: {name} is protected");
+        assert!(result.starts_with(&expected), "{name}: {result}");
+    }
+    assert_eq!(machine.read("plain"), "old");
+    // The folder is an ordinary one by its own name.
+    assert_eq!(machine.read("config/config.toml"), "x");
+    assert!(!machine.work("config/tasks.json").exists());
 }
 
 #[test]

@@ -59,6 +59,10 @@ pub enum Operation {
         /// so that commands see it.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_committed: bool,
+        /// Paths by which the call names the file, if links lead from them to it. Deny rules cover
+        /// them as well.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        ways: Vec<FilePath>,
     },
     /// Creates, changes or replaces a file. Beside an `Execute`, it means that the command may
     /// change this protected path.
@@ -75,6 +79,9 @@ pub enum Operation {
         /// writes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         repository: Option<String>,
+        /// As for [`Operation::Read`].
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        ways: Vec<FilePath>,
     },
     /// Runs a command in a shell.
     Execute {
@@ -207,6 +214,15 @@ impl CommandDeletions {
         let deleted = self.paths.iter().filter(|_| self.are_restorable);
         deleted.chain(self.replaced.iter().filter(|_| self.replaced_are_restorable))
     }
+}
+
+/// Path by which a call names a file, as it is written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilePath {
+    /// Absolute path.
+    pub path: String,
+    /// Path relative to the workspace root around it, separated by `/`.
+    pub relative: String,
 }
 
 /// A path in a command that leads through a symbolic link.

@@ -218,6 +218,7 @@ mod tests {
             relative: path.to_owned(),
             root: "/w".to_owned(),
             is_committed: false,
+            ways: Vec::new(),
         };
         let prepared = |operations: Vec<Operation>| Prepared {
             action: Action {

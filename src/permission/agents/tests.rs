@@ -140,6 +140,7 @@ fn references_of_a_start_are_judged_as_reads_of_the_caller() {
             relative: file.to_owned(),
             root: "/w".to_owned(),
             is_committed: false,
+            ways: Vec::new(),
         };
         let operations = vec![Operation::Invoke { agent, provider }, read];
         let action = Action { operations, ..action("delegate_agent") };

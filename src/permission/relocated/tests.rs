@@ -35,7 +35,10 @@ fn call(tool: &str, operations: Vec<Operation>) -> Action {
 fn write(root: &str, relative: &str) -> Action {
     let path = format!("{root}/{relative}");
     let (relative, root) = (relative.to_owned(), root.to_owned());
-    call("edit_file", vec![Operation::Write { path, relative, root, repository: None }])
+    call(
+        "edit_file",
+        vec![Operation::Write { path, relative, root, repository: None, ways: Vec::new() }],
+    )
 }
 
 fn runs(command: &str, cwd: &str) -> Action {
@@ -151,6 +154,7 @@ fn merge_is_judged_as_an_edit_of_every_file() {
             relative: (*path).to_owned(),
             root: "/w".into(),
             repository: None,
+            ways: Vec::new(),
         });
         call("agent_merge", operations.collect())
     };

@@ -54,7 +54,13 @@ fn free(command: &str, besides: &[Operation]) -> Action {
 
 fn write(relative: &str) -> Operation {
     let path = format!("{ROOT}/{relative}");
-    Operation::Write { path, relative: relative.into(), root: ROOT.into(), repository: None }
+    Operation::Write {
+        path,
+        relative: relative.into(),
+        root: ROOT.into(),
+        repository: None,
+        ways: Vec::new(),
+    }
 }
 
 fn unseen() -> Operation {
@@ -63,6 +69,7 @@ fn unseen() -> Operation {
         relative: ".".into(),
         root: ROOT.into(),
         is_committed: false,
+        ways: Vec::new(),
     }
 }
 
@@ -170,6 +177,7 @@ fn denied_call_cannot_be_approved() {
         relative: "profile".into(),
         root: "/etc".into(),
         repository: None,
+        ways: Vec::new(),
     };
     let situation = situation("build", &[], AnswerSource::Human);
     let verdict = judged(&policy(&[]), &free("ls", &[outside]), &situation);

@@ -33,6 +33,9 @@ pub(super) struct ResolvedPath {
     pub(super) names_secret: bool,
     /// Number of links on the way.
     links: u32,
+    /// Index of the root and path below it, as written, before the first link and behind each one.
+    /// Empty without links.
+    pub(super) ways: Vec<(usize, PathBuf)>,
 }
 
 /// Reason why a path cannot be resolved.
@@ -82,7 +85,8 @@ pub(super) fn resolve_stepwise(
     path: &Path,
 ) -> Result<ResolvedPath, WalkError> {
     let (here, todo) = (Vec::new(), Vec::new());
-    let mut walk = Walk { roots, root, here, todo, links: 0, names_secret: false };
+    let ways = Vec::new();
+    let mut walk = Walk { roots, root, here, todo, links: 0, names_secret: false, ways };
     walk.follow(path)?;
     walk.run()
 }
@@ -121,7 +125,14 @@ fn ask_kernel(roots: &[Root], root: usize, path: &Path) -> Option<ResolvedPath> 
     let relative = real.strip_prefix(&roots[root].path).ok()?.to_owned();
     // The path of a removed file reads as one that never existed.
     let names_secret = way::names_secret(path);
-    let place = ResolvedPath { root, relative, entry: Some(entry), names_secret, links: 0 };
+    let place = ResolvedPath {
+        root,
+        relative,
+        entry: Some(entry),
+        names_secret,
+        links: 0,
+        ways: Vec::new(),
+    };
     (entry.links > 0).then_some(place)
 }
 
@@ -136,6 +147,8 @@ struct Walk<'a> {
     links: u32,
     /// As [`ResolvedPath::names_secret`], so far.
     names_secret: bool,
+    /// As [`ResolvedPath::ways`], so far.
+    ways: Vec<(usize, PathBuf)>,
 }
 
 impl Walk<'_> {
@@ -194,6 +207,7 @@ impl Walk<'_> {
         let here = self.here.iter().map(|(name, _)| name);
         let whole: PathBuf = here.chain(self.todo.iter().rev()).collect();
         self.names_secret |= way::names_secret(&whole);
+        self.ways.push((self.root, whole));
         Ok(())
     }
 
@@ -213,8 +227,9 @@ impl Walk<'_> {
     fn place(self, last: Option<OsString>, entry: Option<FileStatus>) -> ResolvedPath {
         let mut relative: PathBuf = self.here.into_iter().map(|(name, _)| name).collect();
         relative.extend(last);
-        let Walk { root, links, names_secret, .. } = self;
-        ResolvedPath { root, relative, entry, names_secret, links }
+        let Walk { root, links, names_secret, mut ways, .. } = self;
+        ways.retain(|way| links > 0 && (way.0 != root || way.1 != relative));
+        ResolvedPath { root, relative, entry, names_secret, links, ways }
     }
 
     fn folder(&self) -> BorrowedFd<'_> {

@@ -85,6 +85,7 @@ fn preview_matches_the_result() {
                 relative: "f".to_owned(),
                 root,
                 repository: None,
+                ways: Vec::new()
             }],
             summary: "write f (+1 -1)".to_owned(),
             detail: diff.to_owned(),
