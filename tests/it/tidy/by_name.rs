@@ -97,7 +97,7 @@ const REASONS: &[(&str, usize, &str)] = &[
     ("src/sandbox/protect/committed.rs", 5, "status only, and copies in the session's folder"),
     ("src/sandbox/protect/exemptions.rs", 1, PROTECTS),
     ("src/sandbox/protect/folder_watch.rs", 2, SYSTEM),
-    ("src/sandbox/protect/git_files.rs", 1, STATUS),
+    ("src/sandbox/protect/git_files.rs", 4, STATUS),
     ("src/sandbox/protect/harmless.rs", 1, PROTECTS),
     ("src/sandbox/protect/linked_worktrees.rs", 1, PROTECTS),
     ("src/sandbox/protect/place.rs", 2, "only in tests"),
