@@ -481,7 +481,7 @@ mod tests {
         let plan = entries("plan", 80).unwrap();
         assert!(plan.starts_with("From permissions:"), "{plan}");
         let last = plan.find("From events").unwrap();
-        assert!(plan.find("mode: plan").is_some_and(|modes| modes < last), "{plan}");
+        assert!(plan.find("\nplan ").is_some_and(|modes| modes < last), "{plan}");
     }
 
     #[test]

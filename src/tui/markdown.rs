@@ -34,6 +34,9 @@ pub(super) fn piece_rows(piece: &Piece, columns: usize, theme: Theme) -> Vec<Tex
     }
 }
 
+/// Marker of an item in a list without numbers.
+const BULLET: &str = "• ";
+
 /// Maximum length of the name of a language behind the fence of a code block.
 const LANGUAGE_CHARS_MAX: usize = 16;
 
@@ -86,7 +89,9 @@ pub(super) fn hides_text(text: &str) -> bool {
     }
     let shown = counted(&plain_text(text, usize::from(u16::MAX)));
     let source: Vec<&str> = text.lines().filter(|line| !is_fence(line)).collect();
-    counted(&source.join("\n"))
+    // The mark of a finished task is shown as a sign.
+    let source = source.join("\n").replace("[x] ", "[ ] ").replace("[X] ", "[ ] ");
+    counted(&source)
         .into_iter()
         .any(|(letter, count)| shown.get(&letter).is_none_or(|shown| *shown < count))
 }
@@ -161,9 +166,7 @@ impl Writer {
                 self.flush();
                 self.gap = true;
             }
-            Event::TaskListMarker(done) => {
-                self.push_text(if done { "[x] " } else { "[ ] " }, Some(Role::Accent));
-            }
+            Event::TaskListMarker(done) => self.task_box(if done { "☑ " } else { "☐ " }),
             Event::Html(text) | Event::InlineHtml(text) => {
                 for (at, line) in text.trim_end_matches('\n').split('\n').enumerate() {
                     if at > 0 {
@@ -210,7 +213,7 @@ impl Writer {
             }
             Tag::Emphasis => self.roles.push(Role::Emphasis),
             Tag::Strong => self.roles.push(Role::Strong),
-            Tag::Strikethrough => self.roles.push(Role::Dim),
+            Tag::Strikethrough => self.roles.push(Role::Struck),
             Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. } => {
                 self.link = Some((dest_url.to_string(), self.spans.len()));
                 self.roles.push(Role::Link);
@@ -297,10 +300,18 @@ impl Writer {
                 *number = number.saturating_add(1);
                 mark
             }
-            _ => "• ".to_owned(),
+            _ => BULLET.to_owned(),
         };
         let columns = width(&mark);
         self.levels.push(Level::Item { mark: Some(mark), columns });
+    }
+
+    /// Shows the box of a task in place of the bullet of its item, or behind the number.
+    fn task_box(&mut self, sign: &str) {
+        match self.levels.last_mut() {
+            Some(Level::Item { mark: Some(mark), .. }) if mark == BULLET => sign.clone_into(mark),
+            _ => self.push_text(sign, Some(Role::Accent)),
+        }
     }
 
     /// Starts a block, with a blank row before it where needed.

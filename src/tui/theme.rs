@@ -26,6 +26,8 @@ pub(super) enum Role {
     Strong,
     /// Emphasised text of Markdown.
     Emphasis,
+    /// Text that is struck through.
+    Struck,
     /// Inline code.
     Code,
     /// Text of a link.
@@ -88,7 +90,7 @@ impl Theme {
         match self {
             Theme::Plain => without_colour(role),
             Theme::HighContrast => match role {
-                Role::Text | Role::Dim | Role::Comment | Role::Emphasis => {
+                Role::Text | Role::Dim | Role::Comment | Role::Emphasis | Role::Struck => {
                     without_colour(role).remove_modifier(Modifier::DIM)
                 }
                 Role::Accent | Role::User | Role::Link | Role::Keyword => bold.fg(Color::LightCyan),
@@ -113,6 +115,7 @@ impl Theme {
                     }
                     Role::Strong => bold,
                     Role::Emphasis => style.add_modifier(Modifier::ITALIC),
+                    Role::Struck => style.add_modifier(Modifier::CROSSED_OUT),
                     Role::Link => style
                         .fg(either(Color::Cyan, Color::Blue))
                         .add_modifier(Modifier::UNDERLINED),
@@ -133,6 +136,7 @@ fn without_colour(role: Role) -> Style {
             style.add_modifier(Modifier::BOLD)
         }
         Role::Emphasis => style.add_modifier(Modifier::ITALIC),
+        Role::Struck => style.add_modifier(Modifier::CROSSED_OUT),
         Role::Link => style.add_modifier(Modifier::UNDERLINED),
         Role::Selected => style.add_modifier(Modifier::REVERSED),
         Role::Text
@@ -150,7 +154,7 @@ fn without_colour(role: Role) -> Style {
 mod tests {
     use super::*;
 
-    const ROLES: [Role; 20] = [
+    const ROLES: [Role; 21] = [
         Role::Text,
         Role::Dim,
         Role::Accent,
@@ -161,6 +165,7 @@ mod tests {
         Role::Heading,
         Role::Strong,
         Role::Emphasis,
+        Role::Struck,
         Role::Code,
         Role::Link,
         Role::Keyword,

@@ -35,11 +35,17 @@ fn nested_blocks_keep_their_indentation() {
     insta::assert_snapshot!(shown(text, 40));
 }
 
+const WIDE_TABLE: &str = "| name | what it does | cost |\n|---|---|--:|\n\
+    | one | a long description of it | 12 |\n| two | x | 3 |";
+
 #[test]
-fn wide_table_is_shown_cell_by_cell() {
-    let text =
-        "| name | what it does |\n|---|---|\n| one | a long description of it |\n| two | x |";
-    insta::assert_snapshot!(shown(text, 24));
+fn wide_table_wraps_its_cells() {
+    insta::assert_snapshot!(shown(WIDE_TABLE, 30));
+}
+
+#[test]
+fn table_without_room_for_wrapped_text_is_shown_cell_by_cell() {
+    insta::assert_snapshot!(shown(WIDE_TABLE, 20));
 }
 
 #[test]
