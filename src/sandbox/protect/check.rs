@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use posse_base::protected;
 
@@ -24,10 +24,18 @@ use crate::protect::state::State;
 use crate::protect::tool_writes::Log;
 use crate::protect::{GuardState, ProtectedPath, ProtectionMethod, RanBeside};
 
-/// Maximum number of rounds of a check. A round follows if the previous one changed something: what
-/// it moved may have hidden more, and processes may still be running. The first one is repeated with
-/// enlarged scan limits if its scan is incomplete and the one before the command was complete.
-const ROUNDS_MAX: usize = 64;
+/// Number of rounds that a check has in any case. A round follows if the previous one changed
+/// something: what it moved may have hidden more, and processes may still be running. The first one
+/// is repeated with enlarged scan limits if its scan is incomplete and the one before the command was
+/// complete.
+const ROUNDS_MIN: usize = 8;
+
+/// Longest time in which further rounds begin. A command can nest what it hides in many levels, of
+/// which a round finds one.
+const ROUNDS_TIME: Duration = Duration::from_secs(30);
+
+/// The same while other commands run, which may change something each time.
+const ROUNDS_TIME_BESIDE: Duration = Duration::from_secs(5);
 
 /// Longest time by which the clock of a file system lags behind.
 pub(super) const CLOCK_TICK: Duration = Duration::from_millis(20);
@@ -37,9 +45,10 @@ pub(super) const CLOCK_TICK: Duration = Duration::from_millis(20);
 const MOVES_MAX: usize = 64;
 
 impl GuardState {
-    /// Compares the protected names with the baseline, and handles the differences in at most
-    /// [`ROUNDS_MAX`] rounds. If no command is running, discards the baseline; if the last round still
-    /// changed something, another check with the same baseline is owed. Returns the findings.
+    /// Compares the protected names with the baseline, and handles the differences in rounds until
+    /// one changes nothing, for at most [`ROUNDS_TIME`]. If no command is running, discards the
+    /// baseline; if the last round still changed something, another check with the same baseline is
+    /// owed. Returns the findings.
     pub(super) fn handle_differences(
         &mut self,
         held: ProtectionMethod,
@@ -53,7 +62,9 @@ impl GuardState {
         let mut bounds = bounds;
         let mut is_settled = false;
         self.rounds = 0;
-        for round in 0..ROUNDS_MAX {
+        let begin = Instant::now();
+        let time_max = if self.running == 0 { ROUNDS_TIME } else { ROUNDS_TIME_BESIDE };
+        for round in 0.. {
             let mut found = self.check_round(&baseline, held, bounds, log);
             if round == 0 && baseline.is_complete && !self.is_complete {
                 // A command must not hide files by creating more than the scan limit.
@@ -64,7 +75,7 @@ impl GuardState {
                 .iter()
                 .all(|finding| finding.action == ProtectAction::Left || findings.contains(finding));
             add_findings(&mut findings, found);
-            if is_settled {
+            if is_settled || (round + 1 >= ROUNDS_MIN && begin.elapsed() > time_max) {
                 break;
             }
         }

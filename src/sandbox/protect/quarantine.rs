@@ -3,6 +3,7 @@
 //! a pipe, is renamed in place instead, and so are the protected names in it.
 
 use std::fs::{self, DirBuilder};
+use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
@@ -52,12 +53,16 @@ impl Quarantine {
             Ok(quarantine) => {
                 let new = self.name_for(name);
                 match place::move_entry(folder, name, &quarantine, &new) {
-                    Ok(()) => return Ok(self.path.join(new)),
+                    Ok(()) => {
+                        rename_inside(&quarantine, &new);
+                        return Ok(self.path.join(new));
+                    }
                     Err(Errno::EXDEV) => {
                         let mut left =
                             QuarantineBudget { bytes: COPY_BYTES_MAX, entries: COPY_ENTRIES_MAX };
                         let copied = copy(folder, name, &quarantine, &new, &mut left, 0);
                         if copied.is_ok() && remove(folder, name, 0).is_ok() {
+                            rename_inside(&quarantine, &new);
                             return Ok(self.path.join(new));
                         }
                     }
@@ -67,59 +72,9 @@ impl Quarantine {
             }
             Err(error) => tracing::warn!(%error, "there is no quarantine"),
         }
-        let beside = self.move_beside(folder, name, folder)?;
-        self.rename_inside(folder, &beside);
+        let beside = rename_beside(folder, name)?;
+        rename_inside(folder, &beside);
         Ok(beside)
-    }
-
-    /// Moves `name` from `folder` to `to`, under a name that no program interprets. Returns that name.
-    fn move_beside(
-        &mut self,
-        folder: &OwnedFd,
-        name: &Path,
-        to: &OwnedFd,
-    ) -> Result<PathBuf, Errno> {
-        loop {
-            let beside = PathBuf::from(format!("{MOVED_ASIDE}{}", self.name_for(name).display()));
-            if Stat::at(to, &beside).is_err() {
-                place::move_entry(folder, name, to, &beside)?;
-                return Ok(beside);
-            }
-        }
-    }
-
-    /// Renames what has a protected name, and the `HEAD` of each folder that git accepts as a
-    /// repository, anywhere below the folder `name`. Otherwise it would take effect there, and each
-    /// scan would find only the outermost ones. A command decides on the size and the depth, so
-    /// there is no recursion. Entries that cannot be renamed stay.
-    fn rename_inside(&mut self, folder: &OwnedFd, name: &Path) {
-        let Ok(opened) = openat(folder, name, FOLDER | OFlag::O_NOFOLLOW, Mode::empty()) else {
-            return;
-        };
-        let top = Root { path: PathBuf::new(), folder: opened };
-        let mut waiting = vec![PathBuf::new()];
-        while let Some(path) = waiting.pop() {
-            let below = top.open_readable(&path);
-            let listed = below.and_then(|below| Ok((place::list(&below, usize::MAX)?.0, below)));
-            let Ok((listed, below)) = listed else { continue };
-            let above = protected::fold(path.file_name().unwrap_or_default().as_bytes());
-            let names: Vec<_> =
-                listed.iter().map(|entry| protected::fold(entry.name.as_bytes())).collect();
-            let is_repository = protected::is_repository(|part| {
-                names.iter().any(|name| **name == *part.as_bytes())
-            });
-            for (entry, plain) in listed.iter().zip(&names) {
-                let is_protected = protected::is_dot_git(entry.name.as_bytes())
-                    || protected::class_of(&above, plain).is_some()
-                    || (is_repository && **plain == *b"head");
-                let old = Path::new(&entry.name);
-                let renamed = is_protected.then(|| self.move_beside(&below, old, &below));
-                let name = renamed.and_then(Result::ok).unwrap_or_else(|| old.to_owned());
-                if entry.kind == PlaceKind::Folder && path.as_os_str().len() < PATH_LENGTH_MAX {
-                    waiting.push(path.join(name));
-                }
-            }
-        }
     }
 
     /// Stores `bytes` in a new file of the quarantine; returns the path of that file.
@@ -149,17 +104,66 @@ impl Quarantine {
         loop {
             let number = self.next;
             self.next += 1;
-            let plain =
-                |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
-            let shown: String =
-                name.to_string_lossy().chars().take(NAME_LETTERS_MAX).map(plain).collect();
-            let new = PathBuf::from(format!("{number}-{}", shown.trim_start_matches('.')));
+            let new = PathBuf::from(format!("{number}-{}", plain_name(name)));
             // A resumed session has existing numbers.
             if fs::symlink_metadata(self.path.join(&new)).is_err() {
                 return new;
             }
         }
     }
+}
+
+/// Gives `name` in `folder` a name that no program interprets, and returns it. A command cannot
+/// foresee that name: a link to it would lead to what is moved.
+fn rename_beside(folder: &OwnedFd, name: &Path) -> Result<PathBuf, Errno> {
+    loop {
+        let chance = RandomState::new().hash_one(name);
+        let beside = PathBuf::from(format!("{MOVED_ASIDE}{chance:016x}-{}", plain_name(name)));
+        if Stat::at(folder, &beside).is_err() {
+            place::move_entry(folder, name, folder, &beside)?;
+            return Ok(beside);
+        }
+    }
+}
+
+/// Renames what has a protected name, and the `HEAD` of each folder that git accepts as a
+/// repository, anywhere below the folder `name`. Otherwise it would take effect there, and each
+/// scan would find only the outermost ones. A command decides on the size and the depth, so
+/// there is no recursion. Entries that cannot be renamed stay.
+fn rename_inside(folder: &OwnedFd, name: &Path) {
+    let Ok(opened) = openat(folder, name, FOLDER | OFlag::O_NOFOLLOW, Mode::empty()) else {
+        return;
+    };
+    let top = Root { path: PathBuf::new(), folder: opened };
+    let mut waiting = vec![PathBuf::new()];
+    while let Some(path) = waiting.pop() {
+        let below = top.open_readable(&path);
+        let listed = below.and_then(|below| Ok((place::list(&below, usize::MAX)?.0, below)));
+        let Ok((listed, below)) = listed else { continue };
+        let above = protected::fold(path.file_name().unwrap_or_default().as_bytes());
+        let names: Vec<_> =
+            listed.iter().map(|entry| protected::fold(entry.name.as_bytes())).collect();
+        let is_repository =
+            protected::is_repository(|part| names.iter().any(|name| **name == *part.as_bytes()));
+        for (entry, plain) in listed.iter().zip(&names) {
+            let is_protected = protected::is_dot_git(entry.name.as_bytes())
+                || protected::class_of(&above, plain).is_some()
+                || (is_repository && **plain == *b"head");
+            let old = Path::new(&entry.name);
+            let renamed = is_protected.then(|| rename_beside(&below, old));
+            let name = renamed.and_then(Result::ok).unwrap_or_else(|| old.to_owned());
+            if entry.kind == PlaceKind::Folder && path.as_os_str().len() < PATH_LENGTH_MAX {
+                waiting.push(path.join(name));
+            }
+        }
+    }
+}
+
+/// The beginning of `name` with unusual characters replaced.
+fn plain_name(name: &Path) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
+    let shown: String = name.to_string_lossy().chars().take(NAME_LETTERS_MAX).map(plain).collect();
+    shown.trim_start_matches('.').to_owned()
 }
 
 struct QuarantineBudget {

@@ -60,6 +60,51 @@ fn protected_names_below_a_folder_that_is_renamed_in_place_are_renamed() {
 }
 
 #[test]
+fn names_behind_a_chain_of_links_that_each_round_makes_longer_are_found() {
+    let world = ProtectedWorkspace::new();
+    write(world.quarantine.parent().unwrap(), "quarantine", "");
+    let findings = world.after(|root| {
+        // In the folder of a package manager a name counts only behind a link in an ordinary folder.
+        for level in 0..LEVELS {
+            let folder = root.join(format!("node_modules/z{level}/.vscode"));
+            fs::create_dir_all(&folder).unwrap();
+            mkfifo(&folder.join("pipe"), Mode::S_IRWXU).unwrap();
+            std::os::unix::fs::symlink(format!("../../z{}", level + 1), folder.join("next"))
+                .unwrap();
+        }
+        write(root, &format!("node_modules/z{LEVELS}/.envrc"), "./evil\n");
+        std::os::unix::fs::symlink("node_modules/z0", root.join("start")).unwrap();
+    });
+    assert!(!world.exists(&format!("node_modules/z{LEVELS}/.envrc")), "{findings:?}");
+    let keeps_changing = |finding: &Finding| finding.what == ProtectedChange::KeepsChanging;
+    assert!(!findings.iter().any(keeps_changing), "{findings:?}");
+}
+
+#[test]
+fn quarantine_contains_no_protected_names() {
+    let world = ProtectedWorkspace::new();
+    world.after(|root| plant(root, "s/.vscode"));
+    let names = names_below(&world.quarantine);
+    assert!(names.iter().any(|name| name == "main.rs"), "{names:?}");
+    for name in [".git", ".envrc", "CLAUDE.md", "HEAD"] {
+        assert!(!names.iter().any(|found| found == name), "{name}: {names:?}");
+    }
+}
+
+#[test]
+fn names_of_what_is_renamed_in_place_cannot_be_foreseen() {
+    let moved = || {
+        let world = ProtectedWorkspace::new();
+        write(world.quarantine.parent().unwrap(), "quarantine", "");
+        world.after(|root| write(root, "s/.envrc", "./evil\n"));
+        names_below(&world.root.join("s"))
+    };
+    let (one, other) = (moved(), moved());
+    assert!(one[0].starts_with("moved-aside-") && one[0].ends_with("-envrc"), "{one:?}");
+    assert_ne!(one, other);
+}
+
+#[test]
 fn foreign_entries_of_a_git_folder_that_cannot_be_quarantined_are_renamed_once() {
     let world = ProtectedWorkspace::new();
     write(world.quarantine.parent().unwrap(), "quarantine", "");
