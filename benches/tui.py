@@ -240,7 +240,7 @@ def frames(machine, _):
     screen = Screen(machine, 100, 40, ["--yes", "--multi-agent"])
     screen.wait("❯".encode())
     screen.type("deltas 100000 0 long\r")
-    screen.wait(b"(done:", 300)
+    screen.wait(b"Done in ", 300)
     screen.settle()
     screen.seen = b""
     screen.type("spinners\r")
@@ -297,7 +297,7 @@ def stream(machine, _):
     screen.wait("❯".encode())
     before = screen.cpu()
     screen.type("deltas 20000 0\r")
-    screen.wait(b"(done:", 120)
+    screen.wait(b"Done in ", 120)
     screen.settle()
     ui = screen.cpu() - before
     show(f"20,000 deltas: CPU, {1000 * ui:.0f} ms, beside text mode, {1000 * text:.0f} ms", ui / text, "x", 2)
@@ -308,7 +308,7 @@ def memory(machine, _):
     screen = Screen(machine)
     screen.wait("❯".encode())
     screen.type("deltas 100000 0 long\r")
-    screen.wait(b"(done:", 600)
+    screen.wait(b"Done in ", 600)
     screen.settle()
     show("100,000-line transcript: peak RSS", screen.peak(), "MB", 120)
     screen.close()

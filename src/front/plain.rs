@@ -260,7 +260,7 @@ impl LineMode<'_> {
             text.push_str("dry run   nothing is written or run\n");
         }
         if self.interactive {
-            text.push_str("Type a task, or /help.\n");
+            text.push_str("Describe a task, or type /help for the commands.\n");
         }
         self.print(&text).await;
     }

@@ -5,6 +5,7 @@ pub mod clipboard;
 pub mod commands;
 pub mod context;
 pub mod drafts;
+pub mod end_line;
 pub mod files;
 pub mod history;
 pub mod hunk_walk;

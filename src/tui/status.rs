@@ -2,6 +2,7 @@
 
 use crate::text::{TextRow, clipped, clipped_front, span, width};
 use crate::theme::{Role, Theme};
+use posse_frontend::end_line::count_text;
 
 use posse_actors::cost::dollars;
 use posse_actors::event::{PermissionMode, SandboxTier};
@@ -35,17 +36,6 @@ pub(super) struct Status {
     pub(super) mode_label: Option<&'static str>,
 }
 
-/// Formats a number of tokens briefly, such as `1.5k` or `2.0M`.
-pub(super) fn short_count(tokens: u64) -> String {
-    match tokens {
-        0..1000 => tokens.to_string(),
-        1000..100_000 if tokens % 1000 / 100 == 0 => format!("{}k", tokens / 1000),
-        1000..100_000 => format!("{}.{}k", tokens / 1000, tokens % 1000 / 100),
-        100_000..1_000_000 => format!("{}k", tokens / 1000),
-        _ => format!("{}.{}M", tokens / 1_000_000, tokens % 1_000_000 / 100_000),
-    }
-}
-
 /// Rank of the context usage: parts with higher ranks are left out first.
 const CONTEXT: u8 = 2;
 
@@ -72,7 +62,7 @@ impl Status {
     fn context_usage(&self) -> Option<ContextUsage> {
         let used = self.context?;
         let Some(limit) = self.limit.filter(|limit| *limit > 0) else {
-            let whole = format!("{} tokens", short_count(used));
+            let whole = format!("{} tokens", count_text(used));
             return Some(ContextUsage { role: Role::Dim, whole, share: String::new() });
         };
         let percent = used.saturating_mul(100) / limit;
@@ -80,7 +70,7 @@ impl Status {
         let share = format!("{percent}%");
         Some(ContextUsage {
             role,
-            whole: format!("{}/{} {share}", short_count(used), short_count(limit)),
+            whole: format!("{}/{} {share}", count_text(used), count_text(limit)),
             share,
         })
     }
@@ -185,7 +175,7 @@ mod tests {
             (1_250_000, "1.2M"),
         ];
         for (tokens, text) in table {
-            assert_eq!(short_count(tokens), text);
+            assert_eq!(count_text(tokens), text);
         }
     }
 }

@@ -693,7 +693,7 @@ fn line_mode_shows_turns_of_attached_front_ends() {
     let mut owner = Terminal::run(&machine, &["plain"], "xterm");
     owner.see("> ");
     owner.press("mine\r");
-    owner.see("(done: 1 reply");
+    owner.see(" · 1 turn");
     let reader = observe(&machine);
     let mut joined = AttachClient::join(&machine);
     joined.send(&json!({"type": "message", "content": "theirs"}));
@@ -742,7 +742,7 @@ fn line_mode_writes_nothing_after_an_open_question() {
     // The open request is shown again and can be answered.
     owner.see("[N] no: ");
     owner.press("y\r");
-    owner.see("(done: 2 replies");
+    owner.see(" · 2 turns");
     assert!(machine.work("one").exists());
     joined.close();
     owner.see("> ");
@@ -757,7 +757,7 @@ fn answers_to_tasks_of_other_front_ends_are_shown_while_typing() {
     let mut owner = Terminal::run(&machine, &["plain"], "xterm");
     owner.see("> ");
     owner.press("mine\r");
-    owner.see("(done: 1 reply");
+    owner.see(" · 1 turn");
     let mut joined = AttachClient::join(&machine);
     joined.send(&json!({"type": "message", "content": "theirs"}));
     owner.see("another front end has given a task");

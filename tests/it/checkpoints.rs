@@ -231,7 +231,7 @@ fn escape_twice_rewinds_in_the_terminal_ui() {
     machine.write("a", "1\n");
     let tmux = Tmux::open(&machine, &["tui", "--yes"]);
     tmux.says("change it");
-    tmux.wait_for("(done: ");
+    tmux.wait_for("Done in ");
     let is_stored = || json_of(&machine, &["checkpoints", "list"])[0]["changes"].is_array();
     tmux.wait_until("the state after the run", |_| is_stored());
     machine.write("mine", "of the user\n");
@@ -290,7 +290,7 @@ fn changes_of_the_user_are_shown_before_they_are_replaced() {
     let mut terminal = Terminal::run(&machine, &["plain", "--permission-mode", "auto"], "xterm");
     terminal.see("> ");
     terminal.press("change it\r");
-    terminal.see("(done: ");
+    terminal.see("Done in ");
     terminal.see("> ");
     let is_stored = || json_of(&machine, &["checkpoints", "list"])[0]["changes"].is_array();
     wait_until("the state after the run", is_stored);

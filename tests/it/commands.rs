@@ -113,7 +113,7 @@ fn the_terminal_ui_has_every_command() {
     let (machine, server) = machine();
     let tmux = Tmux::open(&machine, &["tui", "--yes", "--sandbox", "off"]);
     tmux.says("make it");
-    tmux.wait_for("(done: ");
+    tmux.wait_for("Done in ");
     for &(name, line, _, says) in EXPECTED {
         if name == "exit" {
             break;

@@ -211,13 +211,13 @@ fn conversation_with_a_permission_request_and_a_second_prompt() {
     terminal.see("allow? [y] once");
     assert!(!machine.work("a.txt").exists());
     terminal.press("y\r");
-    let run = terminal.see("(done: 2 replies");
+    let run = terminal.see(" · 2 turns");
     assert!(run.contains("Made \\u{1b}]0;title\\u{7} it."), "{run}");
     assert_eq!(machine.read("a.txt"), "made\n");
     terminal.see("> ");
     terminal.press("and \\\rnow?\r");
     terminal.see("Still here.");
-    terminal.see("(done: 1 reply");
+    terminal.see(" · 1 turn");
     terminal.see("> ");
     terminal.press("\u{4}");
     assert_eq!(terminal.end(), Some(0));
@@ -269,7 +269,7 @@ fn input_during_a_task_steers_and_ctrl_c_stops() {
     terminal.see("Did you mean /stop?");
     terminal.see("> ");
     terminal.press("go\r");
-    terminal.see("(done: 2 replies");
+    terminal.see(" · 2 turns");
     terminal.see("> ");
     terminal.press("long work\r");
     terminal.see("so far");
@@ -312,7 +312,7 @@ fn another_model_and_agent_continue_the_conversation() {
     let mut terminal = Terminal::open(&machine, &[]);
     terminal.see("> ");
     terminal.press("read it\r");
-    terminal.see("(done:");
+    terminal.see("Done in ");
     terminal.see("> ");
     terminal.press("/agent plna\r");
     terminal.see("did you mean");
@@ -366,7 +366,7 @@ fn compacting_keeps_the_conversation_valid_and_makes_it_shorter() {
         terminal.see("> ");
         terminal.press(&format!("{prompt}\r"));
         terminal.see(answer);
-        terminal.see("(done:");
+        terminal.see("Done in ");
     }
     terminal.see("> ");
     terminal.press("/compact\r");

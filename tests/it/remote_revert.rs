@@ -45,10 +45,10 @@ fn an_attached_person_returns_files_and_conversation_of_line_mode() {
     let mut owner = Terminal::run(&machine, &["plain", "--yes"], "xterm");
     owner.see("> ");
     owner.press("first task\r");
-    owner.see("(done: 2 replies");
+    owner.see(" · 2 turns");
     owner.see("> ");
     owner.press("second task\r");
-    owner.see("(done: 2 replies");
+    owner.see(" · 2 turns");
     owner.see("> ");
     wait_until("the state after the run", || is_stored(&machine));
     let mut observer = Terminal::run(&machine, &["attach", "--observe"], "xterm");

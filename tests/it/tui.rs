@@ -168,7 +168,7 @@ fn answers_a_task_and_restores_the_terminal() {
     let raw = machine.path("tmp/raw");
     tmux.run(&["pipe-pane", "-t", "t", &format!("cat > '{}'", raw.display())]);
     tmux.says("do it");
-    let screen = tmux.wait_for("(done: 1 reply");
+    let screen = tmux.wait_for(" · 1 turn");
     for line in ["❯ do it", "Title", "It is done.", "• one", "scripted-1 via local"] {
         assert!(screen.contains(line), "{line}:\n{screen}");
     }
@@ -255,7 +255,7 @@ fn multi_line_paste_is_one_text_and_not_submitted() {
     assert!(server.requests().is_empty());
     tmux.types(" end");
     tmux.presses("Enter");
-    tmux.wait_for("(done: 1 reply");
+    tmux.wait_for(" · 1 turn");
     let request = server.requests().pop().unwrap();
     let said = text_of(&request["messages"].as_array().unwrap().last().unwrap()["content"]);
     assert_eq!(said, format!("{text} end"));
@@ -268,7 +268,7 @@ fn resizing_neither_loses_nor_repeats_output() {
     let machine = Machine::with(&server);
     let tmux = Tmux::open(&machine, &[]);
     tmux.says("say much");
-    tmux.wait_for("(done: 1 reply");
+    tmux.wait_for(" · 1 turn");
     tmux.wait_for("❯ a task");
     for (columns, rows) in [("60", "20"), ("120", "40"), ("40", "12"), ("100", "30")] {
         tmux.run(&["resize-window", "-t", "t", "-x", columns, "-y", rows]);
@@ -282,7 +282,7 @@ fn resizing_neither_loses_nor_repeats_output() {
         });
     }
     let all = tmux.all();
-    for once in ["say much", "first", "last", "(done: 1 reply"] {
+    for once in ["say much", "first", "last", " · 1 turn"] {
         assert_eq!(all.matches(once).count(), 1, "{once}:\n{all}");
     }
     tmux.presses("C-d");
@@ -322,7 +322,7 @@ fn viewer_shows_full_outputs() {
     machine.write("long.txt", lines.concat());
     let tmux = Tmux::open(&machine, &[]);
     tmux.says("read it");
-    tmux.wait_for("(done: ");
+    tmux.wait_for("Done in ");
     let before = tmux.screen();
     tmux.presses("C-o");
     tmux.wait_for("q closes");
@@ -356,7 +356,7 @@ fn slash_commands_show_their_answers() {
     let machine = Machine::with(&server);
     let tmux = Tmux::open(&machine, &[]);
     tmux.says("hi");
-    tmux.wait_for("(done: ");
+    tmux.wait_for("Done in ");
     let looks = [
         ("/status", "built in"),
         ("/cost", "local/scripted-1"),
@@ -558,7 +558,7 @@ fn slow_terminal_does_not_delay_the_session() {
     // The backlog is one frame and the kernel's buffer.
     terminal.slow_down(false);
     terminal.see("the last word");
-    terminal.see("(done: 1 reply");
+    terminal.see(" · 1 turn");
     terminal.press("\u{4}");
     assert_eq!(terminal.end(), Some(0));
     assert!(terminal.is_cooked());
@@ -587,7 +587,7 @@ fn rapid_resizes_are_drawn_at_a_bounded_frame_rate() {
     let most = begin.elapsed().as_millis() / 16 + 10;
     assert!((2..=most).contains(&frames), "{frames} frames, {most} at most");
     // While the task runs, the key does not exit.
-    terminal.see("(done: ");
+    terminal.see("Done in ");
     terminal.press("\u{4}");
     assert_eq!(terminal.end(), Some(0));
     machine.verify();

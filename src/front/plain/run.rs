@@ -13,7 +13,8 @@ use posse_base::failure::Exit;
 use posse_base::or_pending;
 use posse_frontend::Task;
 use posse_frontend::commands::{ParsedLine, parse, unknown};
-use posse_frontend::outcome::{PermissionHints, judge, label};
+use posse_frontend::end_line::end_line;
+use posse_frontend::outcome::{PermissionHints, judge};
 use tokio::time::sleep;
 
 use crate::plain::LineMode;
@@ -285,22 +286,9 @@ impl LineMode<'_> {
         self.totals.turns += outcome.turns;
         self.totals.usage.add(&outcome.usage);
         if self.interactive {
-            let tokens = match (outcome.usage.input_tokens, outcome.usage.output_tokens) {
-                (Some(read), Some(written)) => format!(", {read} tokens read, {written} written"),
-                _ => String::new(),
-            };
-            let word = label(&outcome.ending);
-            let replies = if outcome.turns == 1 { "reply" } else { "replies" };
             let spent = self.current.session.accounts().await.map(|accounts| accounts.total);
-            let cost = match spent.filter(|spent| spent.nano_usd > 0) {
-                Some(spent) => format!(", {} so far", spent.cost_text()),
-                None => String::new(),
-            };
-            let text = format!(
-                "({word}: {} {replies}{tokens}{cost}, {:.1} s)",
-                outcome.turns,
-                took.as_secs_f64()
-            );
+            let cost = spent.filter(|spent| spent.nano_usd > 0).map(|spent| spent.cost_text());
+            let text = end_line(outcome, took, cost.as_deref());
             let line = format!("{}\n", self.progress.dim(&text));
             self.print(&line).await;
         }

@@ -14,6 +14,9 @@ use crate::text::{TextRow, clipped, row, sanitize, span};
 use crate::theme::Role;
 use crate::view::QueuedMessage;
 
+/// Text in an empty prompt.
+const PLACEHOLDER: &str = "Describe a task (/ for commands, @ for files)";
+
 /// Maximum number of queued messages that are shown.
 const QUEUE_SHOWN_MAX: usize = 3;
 
@@ -143,9 +146,9 @@ impl App {
             rows.extend(completion.rows(wide, (high / 3).max(1), theme));
         }
         let hint = if self.busy {
-            "Enter sends at the next step, Alt+Enter after the answer"
+            "Enter: send now · Alt+Enter: send after the answer"
         } else {
-            "a task, or /help"
+            PLACEHOLDER
         };
         let room = (high.saturating_sub(rows.len() + 1)).clamp(1, (high / 2).max(1));
         let (written, cursor) = self.composer.rows(wide, room, hint, theme);

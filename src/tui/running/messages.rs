@@ -6,13 +6,13 @@ use posse_actors::event::SandboxTier;
 use posse_actors::outcome::Ending;
 use posse_base::failure::{Failure, printable};
 use posse_base::terminal;
-use posse_frontend::outcome::{PermissionHints, judge, label};
+use posse_frontend::end_line::end_line;
+use posse_frontend::outcome::{PermissionHints, judge};
 use posse_frontend::resume_line;
 
 use crate::app::App;
 use crate::running::session::TaskSummary;
 use crate::theme::Role;
-use crate::view::tool::format_duration;
 use crate::{Options, SetupFacts};
 
 type StyledLines = Vec<(Role, String)>;
@@ -102,19 +102,7 @@ pub(super) fn finish_task(app: &mut App, concluded: TaskSummary, yes: bool) {
     if outcome.turns == 0 && outcome.ending == Ending::Answered(String::new()) {
         return;
     }
-    let word = label(&outcome.ending);
-    let replies = if outcome.turns == 1 { "reply" } else { "replies" };
-    let tokens = match (outcome.usage.input_tokens, outcome.usage.output_tokens) {
-        (Some(read), Some(written)) => format!(" · {read} tokens read, {written} written"),
-        _ => String::new(),
-    };
-    let took = format_duration(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
-    let empty = match &outcome.ending {
-        Ending::Answered(answer) if answer.trim().is_empty() => ", and the last one was empty",
-        _ => "",
-    };
-    let count = outcome.turns;
-    app.view.note(Role::Dim, format!("({word}: {count} {replies}{empty}{tokens} · {took})"));
+    app.view.note(Role::Dim, end_line(&outcome, took, None));
 }
 
 /// Prints the command that resumes the session with `flags` on standard error, after the terminal

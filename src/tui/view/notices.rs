@@ -5,6 +5,7 @@ use posse_actors::event::{DecisionSource, Event, Grant, Scope};
 use posse_actors::outcome::limit_text;
 use posse_actors::text::clipped;
 use posse_frontend::context;
+use posse_frontend::end_line::duration_text;
 use posse_frontend::notices::{failover_notice, hook_notice};
 use posse_frontend::outcome::clock_time;
 use posse_frontend::subagents::granted_agent;
@@ -44,7 +45,7 @@ pub(super) fn granted(grant: &Grant) -> String {
 pub(super) fn of(event: &Event) -> Option<(Role, String)> {
     let text = match event {
         Event::ProviderRetry { provider, attempt, cause, wait_ms, .. } => {
-            let wait = super::tool::format_duration(*wait_ms);
+            let wait = duration_text(*wait_ms);
             format!("! {provider}: attempt {attempt} failed ({cause}); retry in {wait}")
         }
         Event::ProviderFailover { .. } => failover_notice(event),

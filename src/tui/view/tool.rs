@@ -6,11 +6,13 @@ use posse_actors::conversation::{CallId, ContentPart, text_of};
 use posse_actors::event::{StartedCall, TodoItem, TodoStatus, ToolFailureClass};
 use serde_json::Value;
 
+use posse_frontend::end_line::duration_text;
 use posse_frontend::outcome::clock_time;
 use posse_frontend::pluralize;
 use ratatui::text::Span;
 
 use crate::diff;
+use crate::highlight::Highlighter;
 use crate::text::{TextRow, clipped, keep_end, prefixed, row, sanitize, span, wrap};
 use crate::theme::{Role, Theme};
 
@@ -143,7 +145,7 @@ impl ToolCallView {
                 (None, Some(signal)) => format!("ended by {}", sanitize(signal)),
                 (None, None) => "ended".to_owned(),
             };
-            self.ended = Some(format!("{how}, {}", format_duration(duration_ms)));
+            self.ended = Some(format!("{how}, {}", duration_text(duration_ms)));
             (self.output, self.above) =
                 last_lines(&text_of(content), if own { OWN_LINES_MAX } else { OUTPUT_LINES_MAX });
         }
@@ -194,19 +196,18 @@ impl ToolCallView {
         tick: &str,
     ) -> Vec<TextRow> {
         let title = self.title();
-        let title = |rows| clipped(&title, columns.saturating_mul(rows));
-        let (role, mark, text) = match (&self.state, self.waits) {
-            (State::Asked, Some((role, mark, what))) => {
-                (role, mark, format!("{} · {what}", title(2)))
-            }
+        let (role, mark, lines, state) = match (&self.state, self.waits) {
+            (State::Asked, Some((role, mark, what))) => (role, mark, 2, format!(" · {what}")),
             (State::Asked | State::Running, _) => {
-                (Role::Accent, tick, format!("{} · {}", title(2), age(now, self.since)))
+                (Role::Accent, tick, 2, format!(" · {}", age(now, self.since)))
             }
-            (State::Done, _) => (Role::Good, "•", title(3)),
-            (State::Failed { .. } | State::Unknown { .. }, _) => (Role::Bad, "✗", title(3)),
+            (State::Done, _) => (Role::Good, "•", 3, String::new()),
+            (State::Failed { .. } | State::Unknown { .. }, _) => (Role::Bad, "✗", 3, String::new()),
         };
         let mark = [span(theme, role, format!("{mark} "))];
-        let mut rows = wrap(&[span(theme, Role::Dim, text)], columns, &mark, &[Span::raw("  ")]);
+        let mut text = title_spans(&clipped(&title, columns.saturating_mul(lines)), theme);
+        text.push(span(theme, Role::Dim, state));
+        let mut rows = wrap(&text, columns, &mark, &[Span::raw("  ")]);
         let bad = |text: String| {
             let first = [span(theme, Role::Dim, "  └ ")];
             wrap(&[span(theme, Role::Bad, text)], columns, &first, &[Span::raw("    ")])
@@ -266,6 +267,18 @@ impl ToolCallView {
     }
 }
 
+/// The title of a call with its first word, which says what is done, in bold. A command is
+/// highlighted.
+fn title_spans(title: &str, theme: Theme) -> Vec<Span<'static>> {
+    let (verb, rest) = title.split_at(title.find(' ').unwrap_or(title.len()));
+    let mut spans = vec![span(theme, Role::Strong, verb)];
+    let is_command = matches!(verb, "run" | "bash");
+    let mut highlighter = Highlighter::of(if is_command { "sh" } else { "" });
+    let pieces = highlighter.line(rest);
+    spans.extend(pieces.into_iter().map(|(role, text)| span(theme, role, text)));
+    spans
+}
+
 /// Returns the last `count_max` lines of a command's output, and the number of lines above them.
 /// Lines in parentheses at the end of `text` are left out, because they are notes of the tool.
 fn last_lines(text: &str, count_max: usize) -> (Vec<String>, usize) {
@@ -276,15 +289,6 @@ fn last_lines(text: &str, count_max: usize) -> (Vec<String>, usize) {
     let above = lines.len().saturating_sub(count_max);
     let shown = lines[above..].iter().map(|line| clipped(&sanitize(line), LINE_COLUMNS_MAX));
     (shown.collect(), above)
-}
-
-/// Formats a duration in milliseconds, such as `42 ms`, `1.5 s` or `2 min 5 s`.
-pub(crate) fn format_duration(ms: u64) -> String {
-    match ms {
-        0..1000 => format!("{ms} ms"),
-        1000..100_000 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
-        _ => format!("{} min {} s", ms / 60_000, ms % 60_000 / 1000),
-    }
 }
 
 /// Formats the time from `since` to `now` in whole seconds, minutes or hours, so that the text

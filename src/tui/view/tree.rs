@@ -6,10 +6,10 @@ use posse_actors::conversation::{InvocationId, QuestionId, Usage};
 use posse_actors::cost::dollars;
 use posse_actors::event::{Event, Origin};
 use posse_actors::outcome::SubagentOutcome;
+use posse_frontend::end_line::count_text;
 use posse_frontend::outcome::clock_time;
 use posse_frontend::subagents;
 
-use crate::status::short_count;
 use crate::text::{TextRow, clipped, row, sanitize, width};
 use crate::theme::{Role, Theme};
 use crate::view::drawing::countdown;
@@ -330,7 +330,7 @@ impl SubagentNode {
         let mut spent = String::new();
         if tokens > 0 {
             let unit = if briefly { "" } else { " tokens" };
-            spent = format!(" · {}{unit}", short_count(tokens));
+            spent = format!(" · {}{unit}", count_text(tokens));
         }
         if let Some(cost) = self.cost_nano_usd.filter(|cost| *cost > 0) {
             spent = format!("{spent} · {}", dollars(cost));

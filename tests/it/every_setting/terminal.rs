@@ -31,7 +31,7 @@ fn theme_changes_the_colours() {
         let machine = machine_with(&server, &json!({"ui": {"theme": theme}}));
         let tmux = Tmux::open(&machine, &[]);
         tmux.says("do it");
-        tmux.wait_for("(done: 1 reply");
+        tmux.wait_for(" · 1 turn");
         let shown = tmux.run(&["capture-pane", "-p", "-e", "-t", "t"]);
         let text = String::from_utf8_lossy(&shown.stdout).into_owned();
         let heading = text.lines().find(|line| line.contains("Title"));
@@ -73,7 +73,7 @@ fn window_title_can_be_left_alone() {
         let machine = machine_with(&server, &json!({"notify": {"title": shown}}));
         let tmux = Tmux::open(&machine, &[]);
         tmux.says("do it");
-        tmux.wait_for("(done: 1 reply");
+        tmux.wait_for(" · 1 turn");
         let title = tmux.run(&["display-message", "-p", "-t", "t", "#{pane_title}"]);
         String::from_utf8_lossy(&title.stdout).trim().to_owned()
     };

@@ -68,7 +68,7 @@ fn kitty_without_focus_shows_the_question_and_the_end() {
     recording.wait_for("\u{1b}]2;waiting for you · work\u{7}");
     recording.wait_for("\u{1b}]99;i=posse:p=body:o=unfocused;waits for your answer: ");
     allows(&tmux);
-    tmux.wait_for("(done: 2 replies");
+    tmux.wait_for(" · 2 turns");
     recording.wait_for("\u{1b}]99;i=posse:p=body:o=unfocused;done after ");
     recording.wait_for("\u{1b}]2;done · work\u{7}");
     tmux.presses("C-d");
@@ -94,7 +94,7 @@ fn unknown_terminal_gets_the_bell_and_only_while_it_is_not_focused() {
     allows(&tmux);
     // The focus is lost before the end.
     reports(&tmux, FOCUS_OUT);
-    tmux.wait_for("(done: 2 replies");
+    tmux.wait_for(" · 2 turns");
     recording.wait_for("\u{7}");
     tmux.presses("C-d");
     tmux.assert_ended(0);
@@ -156,7 +156,7 @@ fn users_command_gets_the_event_and_its_failure_is_one_warning() {
     tmux.says("first");
     tmux.wait_for("notify.command: `/bin/sh`: it ended with exit status: 3");
     tmux.says("second");
-    tmux.wait_until("two ends", |screen| screen.matches("(done: 1 reply").count() == 2);
+    tmux.wait_until("two ends", |screen| screen.matches(" · 1 turn").count() == 2);
     let started = Instant::now();
     let events = loop {
         let text = fs::read_to_string(&file).unwrap_or_default();

@@ -46,7 +46,7 @@ fn alternate_screen_is_scrolled_and_left() {
     let machine = alternate_screen_machine(&server);
     let tmux = Tmux::open(&machine, &[]);
     tmux.says("say much");
-    let screen = tmux.wait_for("(done: 1 reply");
+    let screen = tmux.wait_for(" · 1 turn");
     assert!(
         is_alternate_screen(&tmux) && screen.contains("point 80") && !screen.contains("point 40\n")
     );

@@ -24,7 +24,7 @@ fn slowly_typed_words_open_no_list() {
             thread::sleep(Duration::from_millis(200));
         }
         tmux.presses("Enter");
-        tmux.wait_until("the answer", |screen| screen.matches("(done: 1 reply").count() == nth + 1);
+        tmux.wait_until("the answer", |screen| screen.matches(" · 1 turn").count() == nth + 1);
     }
     tmux.presses("C-d");
     tmux.assert_ended(0);
@@ -56,7 +56,7 @@ fn list_takes_only_its_entries_and_a_model_is_saved_after_its_answer() {
     let saved = machine.path("posse/state/preferences.json");
     assert!(!saved.exists());
     tmux.says("hello");
-    tmux.wait_for("(done: 1 reply");
+    tmux.wait_for(" · 1 turn");
     let text = fs::read_to_string(&saved).unwrap();
     assert!(text.contains("other-2") && text.contains("local"), "{text}");
     tmux.presses("C-d");
@@ -167,7 +167,7 @@ fn hunks_of_an_edit_are_taken_one_by_one_and_changed_in_the_editor() {
     assert_eq!(machine.read("a.rs"), before);
     answers(&tmux, "hunk 2 of 3", "e");
     answers(&tmux, "hunk 3 of 3", "a");
-    tmux.wait_for("(done: 2 replies");
+    tmux.wait_for(" · 2 turns");
     let expected = before.replace("l20\n", "20th\n").replace("l30\n", "last\n");
     assert_eq!(machine.read("a.rs"), expected);
     assert!(server.tool_results()[0].contains("2 of 3 hunks applied"));

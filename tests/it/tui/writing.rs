@@ -75,7 +75,7 @@ fn history_is_available_in_the_next_process() {
     let machine = Machine::with(&server);
     let tmux = Tmux::open(&machine, &[]);
     tmux.says("remember the milk");
-    tmux.wait_for("(done: ");
+    tmux.wait_for("Done in ");
     tmux.presses("C-d");
     tmux.assert_ended(0);
     drop(tmux);
@@ -258,7 +258,7 @@ fn undo_reverts_the_last_change_unless_the_file_changed_since() {
     let tmux = Tmux::open(&machine, &["tui", "--yes", "--sandbox", "off"]);
     tmux.says("change it");
     tmux.wait_for("Changed.");
-    tmux.wait_for("(done: ");
+    tmux.wait_for("Done in ");
     // The tool keeps a file's line ends.
     assert_eq!(machine.read("a.txt"), "new\r\n");
     tmux.says("/undo");
@@ -284,7 +284,7 @@ fn stored_session_is_resumed_or_forked() {
     let tmux = Tmux::open(&machine, &[]);
     tmux.says("the first task");
     tmux.wait_for("One.");
-    tmux.wait_for("(done: ");
+    tmux.wait_for("Done in ");
     tmux.says("/new");
     tmux.wait_for("(a new session");
     tmux.says("/resume");
