@@ -69,11 +69,10 @@ fn names_behind_a_chain_of_links_that_each_round_makes_longer_are_found() {
             let folder = root.join(format!("node_modules/z{level}/.vscode"));
             fs::create_dir_all(&folder).unwrap();
             mkfifo(&folder.join("pipe"), Mode::S_IRWXU).unwrap();
-            std::os::unix::fs::symlink(format!("../../z{}", level + 1), folder.join("next"))
-                .unwrap();
+            symlink(format!("../../z{}", level + 1), folder.join("next")).unwrap();
         }
         write(root, &format!("node_modules/z{LEVELS}/.envrc"), "./evil\n");
-        std::os::unix::fs::symlink("node_modules/z0", root.join("start")).unwrap();
+        symlink("node_modules/z0", root.join("start")).unwrap();
     });
     assert!(!world.exists(&format!("node_modules/z{LEVELS}/.envrc")), "{findings:?}");
     let keeps_changing = |finding: &Finding| finding.what == ProtectedChange::KeepsChanging;
