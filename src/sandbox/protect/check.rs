@@ -46,9 +46,8 @@ const MOVES_MAX: usize = 64;
 
 impl GuardState {
     /// Compares the protected names with the baseline, and handles the differences in rounds until
-    /// one changes nothing, for at most [`ROUNDS_TIME`]. If no command is running, discards the
-    /// baseline; if the last round still changed something, another check with the same baseline is
-    /// owed. Returns the findings.
+    /// one changes nothing, for at most [`ROUNDS_TIME`]. Discards the baseline if no command is
+    /// running. Returns the findings.
     pub(super) fn handle_differences(
         &mut self,
         held: ProtectionMethod,
@@ -89,8 +88,8 @@ impl GuardState {
             }
         }
         if self.running == 0 {
-            self.baseline = (!is_settled).then_some(baseline);
-            self.owed = (!is_settled).then_some(held);
+            self.baseline = None;
+            self.owed = None;
             self.lifted = Lifted::default();
             self.beside = RanBeside::default();
         }

@@ -300,13 +300,24 @@ fn above_root(root: &Path) -> impl Iterator<Item = &Path> {
     root.ancestors().skip(1).take(levels)
 }
 
-/// True if `folder` has settings of mise for an environment, such as `mise.test.toml`.
+/// True if `folder` has settings of mise for an environment, such as `mise.test.toml` and
+/// `.config/mise/config.test.toml`.
 fn has_settings_of_mise(folder: &Path) -> bool {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().take(ENTRIES_MAX);
-    entries.flatten().any(|entry| {
-        let name = protected::fold(entry.file_name().as_encoded_bytes()).into_owned();
-        let rest = name.strip_prefix(b".").unwrap_or(&name).strip_prefix(b"mise.");
-        rest.is_some_and(|rest| rest.ends_with(b".toml"))
+    let places = [
+        ("", "mise."),
+        ("", ".mise."),
+        (".config", "mise."),
+        (".config/mise", "config."),
+        (".mise", "config."),
+        ("mise", "config."),
+    ];
+    places.iter().any(|(below, begin)| {
+        let entries = std::fs::read_dir(folder.join(below)).into_iter().flatten();
+        entries.take(ENTRIES_MAX).flatten().any(|entry| {
+            let name = entry.file_name();
+            let name = protected::fold(name.as_encoded_bytes());
+            name.starts_with(begin.as_bytes()) && name.ends_with(b".toml")
+        })
     })
 }
 

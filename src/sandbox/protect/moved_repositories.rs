@@ -177,8 +177,33 @@ impl GuardState {
             let action = ProtectAction::Failed(GONE.to_owned());
             lost.push(Finding::new(self.path(key), what, action));
         }
+        lost.extend(self.dissolved(baseline, &known));
         lost.sort_by(|one, other| one.path.cmp(&other.path));
         lost
+    }
+
+    /// Reports repositories of other names than `.git`, as git creates them, that lost what makes them
+    /// a repository: nothing in them is protected any more. `known`: all repositories that there are
+    /// now. A repository that is gone with its folder is a folder that was deleted or moved.
+    fn dissolved<'a>(
+        &'a self,
+        baseline: &'a Baseline,
+        known: &'a HashSet<Repository>,
+    ) -> impl Iterator<Item = Finding> + 'a {
+        let is_lost = |(key, before): &(&ProtectedPath, &BaselineItem)| {
+            let is_whole = || baseline.items.contains_key(&(key.0, key.1.join("config").into()));
+            before.sort == Sort::Repository
+                && !is_dot_git(&key.1)
+                && !known.contains(&repository(before))
+                && is_whole()
+                && !self.is_born(Some(before.identity))
+                && !self.lifted.covers(&self.path(key))
+                && self.is_there(key, before)
+        };
+        baseline.items.iter().filter(is_lost).map(|(key, _)| {
+            let action = ProtectAction::Failed(EMPTIED.to_owned());
+            Finding::new(self.path(key), ProtectedChange::Changed, action)
+        })
     }
 
     /// The `.git` folders of the baseline that are neither exempt nor created by commands of this

@@ -28,9 +28,6 @@ pub(super) use crate::protect::scan::classify::REPOSITORY_PARTS;
 use crate::protect::scan::classify::{FolderRole, NameScope, classify_content};
 use crate::protect::sort::ProtectedItem;
 
-/// Maximum number of passes in which a scan searches for new link targets, before its last pass.
-const LINK_ROUNDS_MAX: usize = 3;
-
 /// Number of scanned folders from which further ones are watched for changes. Examining fewer each
 /// time is cheap.
 const UNWATCHED_MAX: usize = 16;
@@ -278,13 +275,13 @@ impl Scan {
         })
     }
 
-    /// Scans until the targets of links are stable, in at most [`LINK_ROUNDS_MAX`] passes and a
-    /// last one. The result is incomplete if they are not stable then.
+    /// Scans until the targets of links are stable: in a target there may be links to others. The
+    /// result is incomplete if they are not stable within the time limit.
     fn run_rounds(&mut self, root: &Root, bounds: ScanBounds) -> ScanResult {
         self.number += 1;
         let begin = Instant::now();
         let mut folders_read = 0;
-        for _ in 0..LINK_ROUNDS_MAX {
+        loop {
             let mut found = self.run_once(root, bounds, begin);
             folders_read += found.folders_read;
             found.folders_read = folders_read;
@@ -292,13 +289,13 @@ impl Scan {
             if targets.is(self) || !found.is_complete {
                 return found;
             }
+            if begin.elapsed() > bounds.time {
+                found.is_complete = false;
+                return found;
+            }
             self.link_targets = targets.ordinary;
             self.targets_elsewhere = targets.elsewhere;
         }
-        let mut found = self.run_once(root, bounds, begin);
-        found.folders_read += folders_read;
-        found.is_complete &= self.resolve(root, self.folders.values()).is(self);
-        found
     }
 
     fn run_once(&mut self, root: &Root, bounds: ScanBounds, begin: Instant) -> ScanResult {

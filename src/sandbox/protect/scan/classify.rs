@@ -31,8 +31,18 @@ pub(super) enum FolderRole {
     Bare(GitPart, ForeignNames),
     /// Folder that is protected as a whole. It is scanned for secrets only.
     Held,
+    /// Folder of a repository that is judged as a whole, but may stay. It is scanned for secrets only,
+    /// unless a link leads there.
+    HeldByGit,
     /// `.git`, in any notation that a file system treats as equal, such as `GIT~1`.
     Git,
+}
+
+impl FolderRole {
+    /// True if the folder is judged as a whole, with all that is in it.
+    fn is_held(self) -> bool {
+        matches!(self, FolderRole::Held | FolderRole::HeldByGit)
+    }
 }
 
 /// Folders in which protected names count, seen from one folder.
@@ -95,7 +105,7 @@ pub(super) fn classify_content(
         }
         // A name may be both, such as `.npmrc`: then it is hidden and protected. So may any file in a
         // folder of the user that looks like a repository.
-        let visible = is_ordinary || folder.role == FolderRole::Held;
+        let visible = is_ordinary || folder.role.is_held();
         if visible && secret(above, is_root, &name, &mut named)
             || known.contains(opened, Path::new(&name), inode)
         {
@@ -185,7 +195,7 @@ fn classify_entry(
     if is_part(GitPart::Info) && &*folded == b"exclude" {
         return Some(Sort::Exclude);
     }
-    if role == FolderRole::Held {
+    if role.is_held() {
         return None;
     }
     let top = repository.map(|foreign| (GitPart::Top, foreign));
@@ -244,19 +254,22 @@ fn role_below(
     name: &OsStr,
     sort: Option<Sort>,
 ) -> Option<(FolderRole, NameScope)> {
+    let folded = protected::fold(name.as_bytes());
     match sort {
         Some(Sort::Repository) => return Some((FolderRole::Git, NameScope::Here)),
-        Some(Sort::Name(_) | Sort::Foreign | Sort::Volatile) => {
-            return Some((FolderRole::Held, NameScope::Nowhere));
+        Some(Sort::Name(_)) => return Some((FolderRole::Held, NameScope::Nowhere)),
+        // In a new repository it stays. Like all of `refs`, it can contain any names.
+        Some(Sort::Volatile) if *folded == *b"replace" => {}
+        Some(Sort::Foreign | Sort::Volatile) => {
+            return Some((FolderRole::HeldByGit, NameScope::Nowhere));
         }
         Some(Sort::Interrupted) | None => {}
         // It may be a folder of the user that only looks like one of git: scanned for secrets.
         Some(_) if !matches!(role, FolderRole::Git | FolderRole::Inside(..)) => {
-            return Some((FolderRole::Held, NameScope::Nowhere));
+            return Some((FolderRole::HeldByGit, NameScope::Nowhere));
         }
         Some(_) => return None,
     }
-    let folded = protected::fold(name.as_bytes());
     let names = match names {
         // The first part of a protected name of two parts, such as `.cargo/config.toml`.
         NameScope::Here if protected::names_in(&folded).next().is_some() => NameScope::Here,

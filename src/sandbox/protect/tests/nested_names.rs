@@ -143,6 +143,8 @@ fn environment_that_settings_above_the_root_load_is_moved_aside() {
         ("project/mise.test.toml", "project", true),
         ("project/.config/mise/conf.d/a.toml", "project", true),
         ("project/app/.mise.dev.toml", "project", true),
+        ("project/.config/mise.dev.toml", "project", true),
+        ("project/mise/config.dev.toml", "project", true),
         ("project/other.toml", "project", false),
         // Above the work tree, and in no work tree.
         (".envrc", "project", false),
@@ -151,4 +153,65 @@ fn environment_that_settings_above_the_root_load_is_moved_aside() {
     ] {
         assert_eq!(is_moved(loader, repository), expected, "{loader} {repository}");
     }
+}
+
+#[test]
+fn folder_of_replaced_objects_hides_no_protected_names() {
+    let world = ProtectedWorkspace::new();
+    let hidden = ["x/refs/replace/app", "x/worktrees/w/replace/app", "c/.git/refs/replace/app"];
+    let findings = world.after(|root| {
+        repository(&root.join("x"));
+        repository(&root.join("c/.git"));
+        write(root, "x/worktrees/w/HEAD", "ref: refs/heads/w\n");
+        write(root, "x/worktrees/w/commondir", "../..\n");
+        for (nth, folder) in hidden.iter().enumerate() {
+            write(root, &format!("{folder}/.envrc"), "./evil\n");
+            write(root, &format!("{folder}/main.rs"), "");
+            symlink(folder, root.join(format!("app{nth}"))).unwrap();
+        }
+    });
+    for folder in hidden {
+        let path = format!("{folder}/.envrc");
+        let is_named = findings.iter().any(|finding| finding.path.ends_with(&path));
+        assert!(is_named || !world.exists(&path), "{path}: {findings:?}");
+    }
+}
+
+#[test]
+fn links_in_a_row_through_folders_of_packages_are_followed_to_the_end() {
+    for levels in [1, 5, 6, 40] {
+        let world = ProtectedWorkspace::new();
+        let findings = world.after(|root| {
+            for level in 0..levels {
+                let folder = root.join(format!("node_modules/z{level}"));
+                fs::create_dir_all(&folder).unwrap();
+                symlink(format!("../z{}", level + 1), folder.join("next")).unwrap();
+            }
+            write(root, &format!("node_modules/z{levels}/.envrc"), "./evil\n");
+            symlink("node_modules/z0", root.join("start")).unwrap();
+        });
+        let path = format!("node_modules/z{levels}/.envrc");
+        assert!(!world.exists(&path), "{levels}: {findings:?}");
+        assert_eq!(findings.len(), 1, "{levels}: {findings:?}");
+    }
+}
+
+#[test]
+fn repository_of_another_name_that_loses_a_part_is_reported() {
+    for (from, to) in [("HEAD", None), ("refs", Some("refs2")), ("objects", Some("kept"))] {
+        let world = ProtectedWorkspace::with(|root| repository(&root.join("repo.git")));
+        let part = world.root.join("repo.git").join(from);
+        let findings = world.after(|root| match to {
+            Some(name) => fs::rename(&part, root.join("repo.git").join(name)).unwrap(),
+            None => fs::remove_file(&part).unwrap(),
+        });
+        let is_told = |finding: &Finding| {
+            finding.path == world.root.join("repo.git")
+                && matches!(finding.action, ProtectAction::Failed(_))
+        };
+        assert!(findings.iter().any(is_told), "{from}: {findings:?}");
+    }
+    // A folder that is deleted as a whole is a folder like any other.
+    let world = ProtectedWorkspace::with(|root| repository(&root.join("repo.git")));
+    assert_eq!(world.after(|root| fs::remove_dir_all(root.join("repo.git")).unwrap()), []);
 }
