@@ -124,6 +124,7 @@ fn searched(folder: &Path, pattern: &str, ignore_case: bool) -> search::SearchRe
         glob: None,
         context: 0,
         denied: posse_base::path_globs::PathGlobs::default(),
+        ways: Vec::new(),
         readable_secrets: posse_base::secrets::readable::ReadableSecrets::default(),
         links: None,
         committed: None,

@@ -29,6 +29,7 @@ pub use environment::{Dirs, Environment};
 pub use layers::{
     Fate, Layers, Leaf, ProjectFile, ProjectSetting, SettingOrigin, TrustClass, key_variable,
 };
+pub use rule_links::resolved_rules;
 pub use settings::{
     CallBudget, CheckpointSettings, ConfiguredAgent, ContextSize, ContextSizes, DelegationSettings,
     GrantKeeping, ModelSelection, NetworkSettings, NotifySettings, ProviderSettings,
@@ -161,7 +162,7 @@ pub fn load_with(
     }));
     if failures.is_empty() {
         let home = environment.home_target().map(PathBuf::from);
-        let resolved = rule_links::resolved_rules(&settings.permissions, home.as_deref());
+        let resolved = resolved_rules(&settings.permissions, home.as_deref());
         // The rules of the project are the last ones.
         settings.permissions.splice(0..0, resolved);
         Ok(Loaded { settings, layers, notices, project })

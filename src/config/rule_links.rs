@@ -11,7 +11,7 @@ const SPECIAL: [char; 8] = ['*', '?', '[', ']', '{', '}', '\\', '!'];
 
 /// Returns, for each deny rule in `rules` whose glob leads through a link, the same rule with the
 /// resolved path. `home`: the folder for which `~` stands.
-pub(crate) fn resolved_rules(rules: &[Value], home: Option<&Path>) -> Vec<Value> {
+pub fn resolved_rules(rules: &[Value], home: Option<&Path>) -> Vec<Value> {
     rules.iter().filter_map(|rule| resolved_rule(rule, home)).collect()
 }
 

@@ -86,12 +86,8 @@ async fn run(_: Arc<ToolEnvironment>, payload: GlobPayload, context: RunContext)
 
 fn find(payload: &GlobPayload, bytes_max: usize, stop: &Stop) -> ToolOutput {
     let listing = listing::of(payload.place.absolute(), stop);
-    let (folder, below_root) = (payload.place.absolute(), payload.place.below_root());
     let wanted = listing.files.into_iter().filter(|path| payload.glob.is_match(path));
-    let is_denied = |path: &PathBuf| {
-        !payload.denied.is_empty()
-            && payload.denied.covers(&folder.join(path), &below_root.join(path))
-    };
+    let is_denied = |path: &PathBuf| payload.place.denies(&payload.denied, path);
     let (denied, wanted): (Vec<PathBuf>, Vec<PathBuf>) = wanted.partition(is_denied);
     let mut found: Vec<(i64, i64, PathBuf)> = wanted
         .into_iter()

@@ -125,6 +125,7 @@ async fn prepare(
         context: bounded(given.context, 0, CONTEXT_MAX),
         readable_secrets: env.readable_secrets.clone(),
         denied: env.denied_reads.grep.clone(),
+        ways: place.ways().to_vec(),
         links: Some(env.workspace.secret_links()),
         committed: Some(committed.clone()),
     };

@@ -85,7 +85,6 @@ impl OpenFolder {
     fn run(mut self) -> RunResult {
         let mut names: Vec<Vec<u8>> = Vec::new();
         let (mut complete, mut left) = (true, 0);
-        let (above, below_root) = (self.place.absolute(), self.place.below_root());
         for entry in self.folder.iter() {
             let entry = entry.map_err(|errno| refused(&self.shown, errno))?;
             let name = entry.file_name().to_bytes();
@@ -97,7 +96,7 @@ impl OpenFolder {
                 break;
             }
             let path = Path::new(OsStr::from_bytes(name));
-            if self.denied.covers(&above.join(path), &below_root.join(path)) {
+            if self.place.denies(&self.denied, path) {
                 left += 1;
                 continue;
             }

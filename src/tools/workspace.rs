@@ -21,6 +21,7 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, mkdirat};
 use posse_actors::ports::{FilePath, Operation, ToolError};
 use posse_base::failure::{ErrorCode, Exit, Failure, printable};
+use posse_base::path_globs::PathGlobs;
 use posse_base::paths::normalise;
 use posse_base::secrets::files::SecretFiles;
 use posse_base::secrets::is_secret;
@@ -415,6 +416,19 @@ impl Located {
         })
     }
 
+    /// True if deny rules cover `below`, a path relative to this folder, by its own name or by one
+    /// through the links by which the caller names this folder.
+    pub(crate) fn denies(&self, denied: &PathGlobs, below: &Path) -> bool {
+        !denied.is_empty()
+            && (denied.covers(&self.absolute.join(below), &self.beneath.join(below))
+                || denies_way(denied, &self.ways, below))
+    }
+
+    /// Paths by which the caller names this path, if links lead from them to it.
+    pub(crate) fn ways(&self) -> &[FilePath] {
+        &self.ways
+    }
+
     /// Metadata of the file when the path was resolved, or an error if it did not exist.
     pub fn existing(&self) -> Result<&FileStatus, ToolError> {
         self.entry.as_ref().ok_or_else(|| refused(&self.shown(), Errno::ENOENT))
@@ -553,6 +567,13 @@ impl Located {
             self.root().display().to_string(),
         )
     }
+}
+
+/// True if deny rules cover the path `below` in a folder, by one of the `ways` to the folder.
+pub(crate) fn denies_way(denied: &PathGlobs, ways: &[FilePath], below: &Path) -> bool {
+    ways.iter().any(|way| {
+        denied.covers(&Path::new(&way.path).join(below), &Path::new(&way.relative).join(below))
+    })
 }
 
 /// Creates the folder `path` and its missing parents beneath `root`.

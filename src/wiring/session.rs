@@ -682,7 +682,10 @@ fn policy_settings(
         readable_secrets: sandbox.readable_secrets.iter().map(shown).collect(),
         own_dirs: confinement::own_paths(setup.dirs, setup.settings).iter().map(shown).collect(),
         read_only_agents: subagents::readers(roster),
-        agents: subagents::policies(roster),
+        agents: subagents::policies(
+            roster,
+            setup.environment.home_target().as_deref().map(Path::new),
+        ),
         provider: main.profile,
         invocations: subagents::invocations(roster, setup.settings),
         multi_agent: setup.settings.multi_agent,

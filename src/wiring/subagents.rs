@@ -13,7 +13,7 @@ use crate::agents::{
     self, Agent, AgentDecision, AgentUse, CLAUDE_FOLDER, Folders, KnownNames, Roster, SKILL_TOOL,
     claude_trust_key,
 };
-use crate::config::{Dirs, Settings};
+use crate::config::{Dirs, Settings, resolved_rules};
 use crate::failure::Failure;
 use crate::hex::sha256;
 use crate::permission::AgentPolicy;
@@ -136,11 +136,12 @@ pub(crate) fn readers(roster: &Roster) -> Vec<String> {
 }
 
 /// Rules and default decision of each agent that has any.
-pub(crate) fn policies(roster: &Roster) -> Vec<AgentPolicy> {
+pub(crate) fn policies(roster: &Roster, home: Option<&Path>) -> Vec<AgentPolicy> {
     let says = |agent: &&Agent| !agent.rules.is_empty() || agent.default_decision.is_some();
+    let rules = |agent: &Agent| [resolved_rules(&agent.rules, home), agent.rules.clone()].concat();
     let policy = |agent: &Agent| AgentPolicy {
         name: agent.name.clone(),
-        rules: agent.rules.clone(),
+        rules: rules(agent),
         default_decision: agent.default_decision.map(|decision| <&str>::from(decision).to_owned()),
     };
     roster.agents.iter().filter(says).map(policy).collect()

@@ -142,7 +142,7 @@ fn the_terminal_ui_has_every_command() {
             tmux.wait_until("the prompt", |screen| !screen.contains("Enter selects"));
             continue;
         }
-        tmux.wait_for("❯ a task");
+        tmux.wait_for("❯ Describe a task");
     }
     assert!(!machine.work("a.txt").exists(), "it was taken back");
     // The model received the skill and the task.

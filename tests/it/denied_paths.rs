@@ -295,6 +295,23 @@ fn link_does_not_lead_around_a_rule_about_its_name() {
         assert_eq!(kept, "contents of the public file\n");
         assert!(!machine.work("public/new").exists());
     }
+    // A walk through the folder leaves out what is in it, and `..` in a link leads nowhere else.
+    let steps_in = [
+        ("grep", json!({"pattern": "contents", "path": "linked"})),
+        ("list_dir", json!({"path": "linked"})),
+        ("glob", json!({"pattern": "*", "path": "linked"})),
+        ("read_file", json!({"path": "around/x"})),
+    ];
+    let rule = json!({"tool": "*", "match": {"pathGlob": "linked/**"}, "decision": "deny"});
+    let (_, results) = run_in("auto", &rule, &steps_in, |machine| {
+        prepare(machine);
+        symlink("public/../linked", machine.work("around")).unwrap();
+    });
+    for result in &results[..3] {
+        let is_left_out = result.contains("left out: deny rules cover");
+        assert!(is_left_out && !result.contains("contents of"), "{results:?}");
+    }
+    assert_denied(&results[3..], &steps_in[3..], "auto", &rule);
     // The name of a file, and a link that leads through another one.
     for (rule, step) in [("one", 0), ("linked", 2), ("linked/*", 2)] {
         let rule = json!({"tool": "Read", "match": {"pathGlob": rule}, "decision": "deny"});
@@ -305,4 +322,42 @@ fn link_does_not_lead_around_a_rule_about_its_name() {
     let rule = json!({"tool": "*", "match": {"pathGlob": "private/**"}, "decision": "deny"});
     let (_, results) = run_in("auto", &rule, &steps[..3], prepare);
     assert!(results.iter().all(|one| one.contains("contents of the public file")), "{results:?}");
+}
+
+#[test]
+fn absolute_rules_through_a_link_count_for_settings_and_agents() {
+    let steps = [
+        ("read_file", json!({"path": "private/x"})),
+        ("bash", json!({"command": "cat private/x"})),
+        ("write_file", json!({"path": "private/new", "content": "new"})),
+    ];
+    for of_agent in [false, true] {
+        let answers = steps.iter().map(|(tool, arguments)| calls(&[(tool, arguments.clone())]));
+        let server = ModelServer::start(answers.chain([says("done")]).collect());
+        let machine = Machine::with(&server);
+        machine.write("private/x", "contents of the private file\n");
+        symlink(machine.path(""), machine.path("link")).unwrap();
+        let glob = machine.path("link/work/private/**").display().to_string();
+        let rule = json!({"tool": "*", "match": {"pathGlob": glob}, "decision": "deny"});
+        let text = std::fs::read_to_string(machine.path("posse/config/config.json")).unwrap();
+        let mut config: Value = serde_json::from_str(&text).unwrap();
+        let tools = json!({"visible": ["*"]});
+        let agent = json!({"description": "x", "mode": "primary", "prompt": "go", "tools": tools});
+        config["agents"] = json!({"mine": agent});
+        if of_agent {
+            config["agents"]["mine"]["permissions"] = json!([rule]);
+        } else {
+            config["permissions"] = json!([rule]);
+        }
+        machine.write_config(&config.to_string());
+        let arguments = ["run", "--permission-mode", "auto", "--agent", "mine", "go"];
+        machine.posse(&arguments).assert_code(0);
+        let results = server.tool_results();
+        assert_eq!(results.len(), steps.len(), "{results:?}");
+        assert!(
+            results.iter().all(|result| result.starts_with("Denied")),
+            "{of_agent}: {results:?}"
+        );
+        assert!(!machine.work("private/new").exists());
+    }
 }

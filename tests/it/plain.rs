@@ -278,7 +278,7 @@ fn input_during_a_task_steers_and_ctrl_c_stops() {
     terminal.press("/model other\r");
     terminal.see("wait until nothing runs");
     terminal.press("\u{3}");
-    terminal.see("(stopped:");
+    terminal.see("Stopped after ");
     terminal.see("> ");
     terminal.press("half a line\u{3}");
     terminal.see("Ctrl+C again");

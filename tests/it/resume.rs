@@ -386,10 +386,10 @@ fn a_user_selects_a_session_from_a_list() {
     terminal.press("TEST\r");
     terminal.see("you: fix the test");
     terminal.see("Done.");
-    terminal.see("Describe a task, or type /help");
+    terminal.see("Describe a task");
     terminal.press("and more\r");
     terminal.see("More.");
-    terminal.see("Describe a task, or type /help");
+    terminal.see("Describe a task");
     terminal.press("/exit\r");
     assert_eq!(terminal.end(), Some(0));
     assert!(terminal.is_cooked());

@@ -269,7 +269,7 @@ fn resizing_neither_loses_nor_repeats_output() {
     let tmux = Tmux::open(&machine, &[]);
     tmux.says("say much");
     tmux.wait_for(" · 1 turn");
-    tmux.wait_for("❯ a task");
+    tmux.wait_for("❯ Describe a task");
     for (columns, rows) in [("60", "20"), ("120", "40"), ("40", "12"), ("100", "30")] {
         tmux.run(&["resize-window", "-t", "t", "-x", columns, "-y", rows]);
         let wide = columns.parse::<usize>().unwrap();
@@ -278,7 +278,7 @@ fn resizing_neither_loses_nor_repeats_output() {
         tmux.wait_until(&format!("a prompt at {columns} columns"), |screen| {
             screen.lines().filter(|line| *line == rule).count() == 1
                 && screen.matches('❯').count() <= 2
-                && screen.contains("❯ a task")
+                && screen.contains("❯ Describe a task")
         });
     }
     let all = tmux.all();
@@ -381,7 +381,7 @@ fn slash_commands_show_their_answers() {
             tmux.wait_for(answer);
         }
         tmux.presses("q");
-        tmux.wait_for("❯ a task");
+        tmux.wait_for("❯ Describe a task");
     }
     let before = tmux.all();
     tmux.says("/new");

@@ -18,6 +18,7 @@ use grep_searcher::{
     BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkFinish, SinkMatch,
 };
 use nix::fcntl::OFlag;
+use posse_actors::ports::FilePath;
 use posse_base::failure::printable;
 use posse_base::path_globs::PathGlobs;
 use posse_base::secrets::is_secret;
@@ -27,7 +28,7 @@ use crate::committed_secrets::CommittedSecrets;
 use crate::listing::{self, Stop};
 use crate::workspace::links::{Linked, SecretLinks};
 use crate::workspace::walk::FOLDER;
-use crate::workspace::{FileKind, FileStatus, open_beneath};
+use crate::workspace::{FileKind, FileStatus, denies_way, open_beneath};
 
 /// Number of files that one thread takes at a time.
 const BATCH: usize = 32;
@@ -63,6 +64,8 @@ pub struct Query {
     pub readable_secrets: ReadableSecrets,
     /// Files that deny rules keep from the search.
     pub denied: PathGlobs,
+    /// Paths by which the caller names the folder, if links lead from them to it.
+    pub ways: Vec<FilePath>,
     /// Detector of secret files with other names; `None` disables this check.
     pub links: Option<Arc<SecretLinks>>,
     /// Files with the name of a secret that are as in the commit, which are searched. `None`: none.
@@ -73,7 +76,9 @@ impl Query {
     /// Returns true if a deny rule keeps the file at `path`, relative to `folder`, from the search.
     /// `below_root`: the path of the folder in its root.
     fn denies(&self, folder: &Path, below_root: &Path, path: &Path) -> bool {
-        !self.denied.is_empty() && self.denied.covers(&folder.join(path), &below_root.join(path))
+        !self.denied.is_empty()
+            && (self.denied.covers(&folder.join(path), &below_root.join(path))
+                || denies_way(&self.denied, &self.ways, path))
     }
 
     /// Returns true if the filter accepts the file at `path`, relative to the folder.

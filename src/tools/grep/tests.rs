@@ -202,6 +202,7 @@ fn stops_in_the_middle_of_a_file_when_cancelled() {
         context: 0,
         readable_secrets: ReadableSecrets::default(),
         denied: PathGlobs::default(),
+        ways: Vec::new(),
         links: None,
         committed: None,
     };

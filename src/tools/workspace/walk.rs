@@ -10,6 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::Mode;
+use posse_base::paths::normalise;
 pub use posse_base::resolved_path::{FOLDER, open_beneath};
 use posse_base::secrets::way;
 
@@ -207,7 +208,7 @@ impl Walk<'_> {
         let here = self.here.iter().map(|(name, _)| name);
         let whole: PathBuf = here.chain(self.todo.iter().rev()).collect();
         self.names_secret |= way::names_secret(&whole);
-        self.ways.push((self.root, whole));
+        self.ways.push((self.root, normalise(&whole)));
         Ok(())
     }
 

@@ -272,7 +272,7 @@ impl ToolCallView {
 fn title_spans(title: &str, theme: Theme) -> Vec<Span<'static>> {
     let (verb, rest) = title.split_at(title.find(' ').unwrap_or(title.len()));
     let mut spans = vec![span(theme, Role::Strong, verb)];
-    let is_command = matches!(verb, "run" | "bash");
+    let is_command = verb == "run";
     let mut highlighter = Highlighter::of(if is_command { "sh" } else { "" });
     let pieces = highlighter.line(rest);
     spans.extend(pieces.into_iter().map(|(role, text)| span(theme, role, text)));

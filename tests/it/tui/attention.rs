@@ -114,7 +114,7 @@ fn question_rings_after_some_seconds_if_the_focus_is_unknown() {
     tmux.wait_for("[n] no");
     recording.wait_for("\u{7}");
     tmux.presses("Escape");
-    tmux.wait_for("(stopped");
+    tmux.wait_for("Stopped after ");
     tmux.presses("C-d");
     tmux.assert_ended(0);
 }

@@ -33,7 +33,7 @@ fn suspend_and_resume_by_the_shell() {
     );
     tmux.types(&line);
     tmux.presses("Enter");
-    tmux.wait_for("❯ a task");
+    tmux.wait_for("❯ Describe a task");
     tmux.types("half a thought");
     tmux.wait_for("❯ half a thought");
     tmux.presses("C-z");
@@ -57,7 +57,7 @@ fn survives_rapid_extreme_resizes() {
     let server = ModelServer::start(vec![says("Still here.")]);
     let machine = Machine::with(&server);
     let tmux = Tmux::open(&machine, &[]);
-    tmux.wait_for("❯ a task");
+    tmux.wait_for("❯ Describe a task");
     let sizes = [("1", "1"), ("500", "500"), ("2", "200"), ("300", "1"), ("7", "3")];
     for _ in 0..12 {
         for (columns, rows) in sizes {
@@ -65,7 +65,7 @@ fn survives_rapid_extreme_resizes() {
         }
     }
     tmux.run(&["resize-window", "-t", "t", "-x", "100", "-y", "30"]);
-    tmux.wait_for("❯ a task");
+    tmux.wait_for("❯ Describe a task");
     tmux.says("still there?");
     tmux.wait_for("Still here.");
     tmux.presses("C-d");
@@ -77,7 +77,7 @@ fn ten_megabyte_paste_arrives_complete() {
     let server = ModelServer::start(vec![says("Read.")]);
     let machine = Machine::with(&server);
     let tmux = Tmux::open(&machine, &[]);
-    tmux.wait_for("❯ a task");
+    tmux.wait_for("❯ Describe a task");
     let mut text = String::new();
     for nth in 0..10 << 14 {
         writeln!(text, "line {nth:058}").unwrap();
@@ -101,7 +101,7 @@ fn unrequested_terminal_replies_are_not_keys() {
     let server = ModelServer::start(vec![says("Still here.")]);
     let machine = Machine::with(&server);
     let tmux = Tmux::open(&machine, &[]);
-    tmux.wait_for("❯ a task");
+    tmux.wait_for("❯ Describe a task");
     let answers: [&[u8]; 6] = [
         b"\x1b[?62;1;4c",
         b"\x1b[12;40R",

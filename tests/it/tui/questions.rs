@@ -130,7 +130,7 @@ fn stop_all_can_be_entered_while_a_question_waits() {
         tmux.wait_for(&format!("your draft is kept: {}", "/stop all"[..=at].trim_end()));
     }
     tmux.presses("Enter");
-    tmux.wait_for("(stopped");
+    tmux.wait_for("Stopped after ");
     assert!(!machine.work("made").exists());
     tmux.presses("C-d");
     tmux.assert_ended(0);

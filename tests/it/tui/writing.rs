@@ -60,7 +60,7 @@ fn queued_message_is_edited_or_deleted() {
     tmux.presses("DC");
     tmux.wait_until("no message", |screen| !screen.contains("first thought"));
     tmux.presses("Escape");
-    tmux.wait_for("(stopped");
+    tmux.wait_for("Stopped after ");
     tmux.says("still there?");
     tmux.wait_for("Here I am again.");
     assert_eq!(said(&server), ["take your time", "still there?"]);
@@ -80,7 +80,7 @@ fn history_is_available_in_the_next_process() {
     tmux.assert_ended(0);
     drop(tmux);
     let tmux = Tmux::open(&machine, &[]);
-    tmux.wait_for("❯ a task");
+    tmux.wait_for("❯ Describe a task");
     tmux.presses("C-r");
     tmux.wait_for("history");
     tmux.types("milk");
@@ -100,7 +100,7 @@ fn commands_and_files_are_completed() {
     machine.write("src/price.rs", "");
     machine.write("built/price.o", "");
     let tmux = Tmux::open(&machine, &[]);
-    tmux.wait_for("❯ a task");
+    tmux.wait_for("❯ Describe a task");
     tmux.types("/stat");
     tmux.wait_for("⇥ /status");
     tmux.presses("Tab");
@@ -141,7 +141,7 @@ fn shell_command_needs_permission_runs_and_is_reported_to_the_model() {
         thread::sleep(std::time::Duration::from_millis(20));
     }
     tmux.presses("Escape");
-    tmux.wait_for("(stopped");
+    tmux.wait_for("Stopped after ");
     tmux.says("what did I do?");
     tmux.wait_for("I see.");
     let said = said(&server);
@@ -163,7 +163,7 @@ fn external_editor_gets_the_terminal() {
     fs::write(&editor, script).unwrap();
     let variables = format!("TERM=tmux-256color TMUX=1 EDITOR='sh {}'", editor.display());
     let tmux = Tmux::with(&machine, &[], &variables);
-    tmux.wait_for("❯ a task");
+    tmux.wait_for("❯ Describe a task");
     tmux.types("a draft");
     tmux.presses("C-g");
     tmux.wait_for("editor here");
@@ -202,7 +202,7 @@ fn draft_survives_a_crash() {
     let server = ModelServer::start(vec![says("Yes.")]);
     let machine = Machine::with(&server);
     let tmux = Tmux::open(&machine, &[]);
-    tmux.wait_for("❯ a task");
+    tmux.wait_for("❯ Describe a task");
     tmux.types("half a thought");
     tmux.wait_for("❯ half a thought");
     let begun = Instant::now();
@@ -231,7 +231,7 @@ fn dropped_image_is_sent_to_the_model() {
     let pixel = base64::engine::general_purpose::STANDARD.decode(PIXEL).unwrap();
     machine.write("a shot.png", pixel);
     let tmux = Tmux::open(&machine, &[]);
-    tmux.wait_for("❯ a task");
+    tmux.wait_for("❯ Describe a task");
     pastes(&tmux, &machine, &format!("'{}'", machine.work("a shot.png").display()));
     tmux.wait_for("❯ [image 1: a shot.png]");
     pastes(&tmux, &machine, "/not/there.png");
@@ -264,7 +264,7 @@ fn undo_reverts_the_last_change_unless_the_file_changed_since() {
     tmux.says("/undo");
     tmux.wait_for("rm -- b.txt");
     tmux.wait_until("no file", |_| !machine.work("b.txt").exists());
-    tmux.wait_for("❯ a task");
+    tmux.wait_for("❯ Describe a task");
     machine.write("a.txt", "mine\n");
     tmux.says("/undo");
     tmux.wait_for("was modified after the change");
@@ -272,7 +272,7 @@ fn undo_reverts_the_last_change_unless_the_file_changed_since() {
     machine.write("a.txt", "new\r\n");
     tmux.says("/undo");
     tmux.wait_until("the old file", |_| machine.read("a.txt") == "old\r\n");
-    tmux.wait_for("❯ a task");
+    tmux.wait_for("❯ Describe a task");
     tmux.says("/undo");
     tmux.wait_for("there is no change to undo");
 }
@@ -295,7 +295,7 @@ fn stored_session_is_resumed_or_forked() {
     tmux.wait_for("(a stored session");
     tmux.says("goes on");
     tmux.wait_for("Two.");
-    tmux.wait_for("❯ a task");
+    tmux.wait_for("❯ Describe a task");
     assert_eq!(said(&server), ["the first task", "goes on"]);
     tmux.says("/fork");
     tmux.wait_for("(a copy of the session");
@@ -304,7 +304,7 @@ fn stored_session_is_resumed_or_forked() {
     assert_eq!(said(&server), ["the first task", "goes on", "another way"]);
     tmux.says("/resume no-such-session");
     tmux.wait_for("there is no session");
-    tmux.wait_for("❯ a task");
+    tmux.wait_for("❯ Describe a task");
     tmux.presses("C-d");
     tmux.assert_ended(0);
 }
