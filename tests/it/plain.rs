@@ -199,7 +199,7 @@ fn conversation_with_a_permission_request_and_a_second_prompt() {
     ]);
     let machine = Machine::with(&server);
     let mut terminal = Terminal::open(&machine, &[]);
-    let greeting = terminal.see("/help.");
+    let greeting = terminal.see("/help for the commands.");
     for part in ["session ", "provider  local (", "config.json:1)", "model     scripted-1 ("] {
         assert!(greeting.contains(part), "{part}: {greeting}");
     }

@@ -220,7 +220,7 @@ fn escape_stops_the_task_and_the_session_continues() {
     tmux.says("take your time");
     tmux.wait_for("This takes a");
     tmux.presses("Escape");
-    tmux.wait_for("(stopped");
+    tmux.wait_for("Stopped after ");
     tmux.says("still there?");
     tmux.wait_for("Here I am again.");
     tmux.types("/exit");
@@ -299,7 +299,7 @@ fn input_during_a_task_steers_at_the_next_step() {
     tmux.wait_for("[n] no");
     thread::sleep(SILENCE);
     tmux.presses("y");
-    tmux.wait_for("Enter sends at the next step");
+    tmux.wait_for("Enter: send now");
     tmux.types("and mind the gap");
     tmux.presses("Enter");
     tmux.wait_for("⤷ at the next step: and mind the gap");
