@@ -35,8 +35,11 @@ macro_rules! topic {
     };
 }
 
-/// All topics, references first.
+/// All topics: first those for new users, then references.
 static TOPICS: &[Topic] = &[
+    topic!(["quickstart", "start"], "the first fifteen minutes", "guide/quickstart.md"),
+    topic!(["coming-from", "claude-code", "codex"], "from another agent", "guide/coming-from.md"),
+    topic!(["troubleshooting"], "something does not work", "guide/troubleshooting.md"),
     topic!(["cli", "commands", "flags"], "all commands and flags", "reference/cli.md"),
     topic!(["configuration", "config-keys"], "files and keys", "guide/configuration.md"),
     topic!(["environment", "variables"], "environment variables", "reference/environment.md"),

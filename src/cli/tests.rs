@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use super::*;
 
+mod documented_commands;
+
 fn play(line: &str) -> Result<Invocation, CliExit> {
     parse(std::iter::once("posse").chain(line.split_whitespace()).map(OsString::from), false)
 }
