@@ -104,6 +104,11 @@ impl Stat {
         fstat(file).map(|stat| Stat::of(&stat))
     }
 
+    /// Returns the status of the file to which `name` in `folder` leads. Links are followed.
+    pub(crate) fn of_target(folder: impl AsFd, name: &Path) -> Result<Stat, Errno> {
+        fstatat(folder, name, AtFlags::empty()).map(|stat| Stat::of(&stat))
+    }
+
     /// Returns the status of `name` in `folder`. A link at the end of `name` is not followed. An
     /// empty name means the folder itself.
     pub(crate) fn at(folder: impl AsFd, name: &Path) -> Result<Stat, Errno> {

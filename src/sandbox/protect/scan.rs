@@ -309,12 +309,9 @@ impl Scan {
         let start: Arc<Path> = Path::new("").into();
         // The last part is true if the path leads to the same folder as in the last scan.
         let mut level = vec![(start, FolderRole::Plain, NameScope::Below, true)];
-        level.extend(targets.iter().map(|path| {
-            let is_git =
-                path.file_name().is_some_and(|name| protected::is_dot_git(name.as_bytes()));
-            let role = if is_git { FolderRole::Git } else { FolderRole::Plain };
-            (Arc::clone(path), role, NameScope::Below, false)
-        }));
+        let of_targets = targets.iter().map(|path| (Arc::clone(path), self.role_of_target(path)));
+        let of_targets = of_targets.map(|(path, role)| (path, role, NameScope::Below, false));
+        level.extend(of_targets.collect::<Vec<_>>());
         let mut folders = 0;
         let mut entries = 0;
         while !level.is_empty() {

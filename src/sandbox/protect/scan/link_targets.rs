@@ -1,12 +1,14 @@
 //! Targets of links: folders that are scanned as ordinary ones although their path says otherwise.
 
 use std::collections::BTreeSet;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use posse_base::paths::normalise;
+use posse_base::protected;
 
-use crate::protect::place::{PlaceKind, Root};
+use crate::protect::place::{PlaceKind, Root, Stat};
 use crate::protect::scan::classify::{FolderRole, NameScope};
 use crate::protect::scan::{Scan, ScannedFolder};
 
@@ -57,6 +59,33 @@ impl Scan {
         !self.is_ordinary(path) && root.stat(path).is_ok_and(|stat| stat.kind == PlaceKind::Folder)
     }
 
+    /// Role in which the target of a link is scanned. A link must not take the meaning for git from a
+    /// folder that has one without it.
+    pub(super) fn role_of_target(&self, path: &Path) -> FolderRole {
+        if path.file_name().is_some_and(|name| protected::is_dot_git(name.as_bytes())) {
+            return FolderRole::Git;
+        }
+        let above = path.parent().unwrap_or(Path::new(""));
+        let around = self.folders.get(above.as_os_str());
+        let below = around.iter().flat_map(|folder| &folder.below);
+        let role = below.filter(|(known, ..)| **known == *path).map(|(_, role, _)| *role).next();
+        match role {
+            Some(role @ (FolderRole::Git | FolderRole::Inside(..) | FolderRole::Bare(..))) => role,
+            _ => FolderRole::Plain,
+        }
+    }
+
+    /// Adds the target of `link`, whose path is too long to be resolved, if it is a folder that is
+    /// known.
+    fn add_by_identity(&self, root: &Root, link: &Path, targets: &mut LinkTargets) {
+        let opened = root.open_parent(link);
+        let found = opened.and_then(|(folder, name)| Stat::of_target(&folder, name));
+        let known = found.ok().and_then(|found| self.path_of(found.identity));
+        if let Some(path) = known.filter(|path| self.is_target(root, path)) {
+            targets.ordinary.insert(path.into());
+        }
+    }
+
     fn add_link_target(&self, root: &Root, link: &Path, text: &Path, targets: &mut LinkTargets) {
         // The usual case, without system calls: links are relative and lead to ordinary folders.
         let mut parts = text.components().skip_while(|part| *part == Component::ParentDir);
@@ -68,7 +97,9 @@ impl Scan {
                 return;
             }
         }
-        let Ok(resolved) = std::fs::canonicalize(root.path.join(link)) else { return };
+        let Ok(resolved) = std::fs::canonicalize(root.path.join(link)) else {
+            return self.add_by_identity(root, link, targets);
+        };
         match resolved.strip_prefix(&root.path) {
             Ok(relative) if self.is_target(root, relative) => {
                 targets.ordinary.insert(relative.into());

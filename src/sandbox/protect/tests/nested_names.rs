@@ -215,3 +215,52 @@ fn repository_of_another_name_that_loses_a_part_is_reported() {
     let world = ProtectedWorkspace::with(|root| repository(&root.join("repo.git")));
     assert_eq!(world.after(|root| fs::remove_dir_all(root.join("repo.git")).unwrap()), []);
 }
+
+#[test]
+fn link_whose_way_is_too_long_to_resolve_is_followed() {
+    let world = ProtectedWorkspace::new();
+    let (name, levels) = ("d".repeat(200), 24);
+    let half = vec![name.as_str(); levels / 2].join("/");
+    let findings = world.after(|root| {
+        write(root, "node_modules/app/.envrc", "./evil\n");
+        fs::create_dir_all(root.join(&half)).unwrap();
+        // The second half of the folders has a path that no system call takes.
+        let mut folder = fs::File::open(root.join(&half)).unwrap();
+        for _ in 0..levels / 2 {
+            nix::sys::stat::mkdirat(&folder, &*name, Mode::S_IRWXU).unwrap();
+            let opened = nix::fcntl::openat(&folder, &*name, place::FOLDER, Mode::empty()).unwrap();
+            folder = opened.into();
+        }
+        let target = format!("{}node_modules/app", "../".repeat(levels));
+        nix::unistd::symlinkat(&*target, &folder, "last").unwrap();
+        symlink(format!("{half}/last"), root.join(&half).join("middle")).unwrap();
+        symlink(format!("{half}/middle"), root.join("app")).unwrap();
+    });
+    assert!(world.root.join("app/").exists(), "the link leads somewhere");
+    assert!(!world.exists("node_modules/app/.envrc"), "{findings:?}");
+}
+
+#[test]
+fn link_to_a_part_of_git_does_not_take_its_meaning_from_it() {
+    let steps = |linked: Option<&str>| {
+        let world = ProtectedWorkspace::new();
+        world.after(|root| {
+            let folder = ".git/rebase-merge";
+            write(root, &format!("{folder}/git-rebase-todo"), "exec ./evil\n");
+            write(root, ".git/refs/replace/1234", "5678\n");
+            write(root, ".git/worktrees/w/gitdir", "/elsewhere/.git\n");
+            write(root, ".git/info/grafts", "1234\n");
+            if let Some(part) = linked {
+                symlink(format!(".git/{part}"), root.join("nice")).unwrap();
+            }
+        });
+        let text = world.read(".git/rebase-merge/git-rebase-todo");
+        let is_there = |path: &str| world.exists(path);
+        let others = [".git/refs/replace/1234", ".git/info/grafts"].map(is_there);
+        (text, others, world.read(".git/worktrees/w/gitdir"))
+    };
+    let expected = steps(None);
+    for part in ["rebase-merge", "refs", "refs/replace", "worktrees", "worktrees/w", "info"] {
+        assert_eq!(steps(Some(part)), expected, "{part}");
+    }
+}
