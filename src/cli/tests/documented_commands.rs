@@ -51,11 +51,9 @@ fn simple_commands(line: &str) -> Vec<Vec<String>> {
             last.push(word);
         }
     };
-    let mut letters = line.chars().peekable();
-    while let Some(letter) = letters.next() {
+    for letter in line.chars() {
         match (quote, letter) {
             (Some(open), _) if letter == open => quote = None,
-            (Some(_), _) => word.get_or_insert_default().push(letter),
             (None, '\'' | '"') => {
                 quote = Some(letter);
                 word.get_or_insert_default();
@@ -66,7 +64,7 @@ fn simple_commands(line: &str) -> Vec<Vec<String>> {
                 commands.push(Vec::new());
             }
             (None, ' ') => end(&mut word, &mut commands),
-            (None, _) => word.get_or_insert_default().push(letter),
+            _ => word.get_or_insert_default().push(letter),
         }
     }
     end(&mut word, &mut commands);
