@@ -12,13 +12,11 @@ mod lookup;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
-use posse_base::protected;
 use posse_base::secrets::files::SecretFiles;
 
 use crate::protect::folder_watch::FolderWatch;
