@@ -7,6 +7,7 @@ mod help;
 mod input;
 mod lookups;
 mod selection;
+mod shortcuts;
 
 use std::time::Duration;
 

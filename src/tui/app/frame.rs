@@ -6,7 +6,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Line;
 
-use crate::app::{App, is_recent};
+use crate::app::{App, is_recent, shortcuts};
 use crate::painter::ScreenFrame;
 use crate::scrollback::Scrollback;
 use crate::terminal::ROWS_PER_FRAME_MIN;
@@ -15,7 +15,7 @@ use crate::theme::Role;
 use crate::view::QueuedMessage;
 
 /// Text in an empty prompt.
-const PLACEHOLDER: &str = "Describe a task (/ for commands, @ for files)";
+const PLACEHOLDER: &str = "Describe a task (/ for commands, @ for files, ? for keys)";
 
 /// Maximum number of queued messages that are shown.
 const QUEUE_SHOWN_MAX: usize = 3;
@@ -141,6 +141,11 @@ impl App {
             Some(selector) => rows.extend(selector.rows(wide, theme)),
             None if high > 4 => rows.push(Line::from(span(theme, Role::Dim, "─".repeat(wide)))),
             None => (),
+        }
+        if self.composer.shown() == shortcuts::SIGN && self.selector.is_none() {
+            let shown = shortcuts::rows(wide, &self.keymap, theme);
+            // The prompt and the status row stay visible.
+            rows.extend(shown.into_iter().take(high.saturating_sub(4)));
         }
         if let Some(completion) = &self.completion {
             rows.extend(completion.rows(wide, (high / 3).max(1), theme));
