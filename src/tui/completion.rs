@@ -10,7 +10,7 @@ use crate::theme::{Role, Theme};
 use ratatui::text::Line;
 
 /// Maximum number of rows of the list.
-const SHOWN_MAX: usize = 6;
+const SHOWN_MAX: usize = 10;
 
 /// Maximum bytes of a file query; a longer one is not completed.
 const QUERY_BYTES_MAX: usize = 300;
@@ -18,7 +18,7 @@ const QUERY_BYTES_MAX: usize = 300;
 /// The text before the cursor that is completed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum CompletionQuery {
-    /// A command, by a prefix of its name.
+    /// A command, by a part of its name or a word about it.
     Command(String),
     /// A file, by parts of its path. `suffix`: a range of lines such as `:10-20`.
     File { query: String, suffix: String },
@@ -46,7 +46,7 @@ impl CompletionQuery {
     /// none.
     pub(super) fn of(before: &str) -> Option<CompletionQuery> {
         if let Some(name) = before.strip_prefix('/') {
-            let is_name = name.bytes().all(|b| b.is_ascii_lowercase());
+            let is_name = name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-');
             return is_name.then(|| CompletionQuery::Command(name.to_owned()));
         }
         let from = before
@@ -93,17 +93,39 @@ fn written(name: &str) -> String {
     text
 }
 
+/// Minimum letters of a query that is also looked for in the descriptions of commands.
+const WORD_LETTERS_MIN: usize = 3;
+
+/// How far the command is from `query`: 0 if its name begins so, then by its other names, by a part
+/// of the name, by a word of its description, and by letters of the name in the same order. `None` if
+/// it does not match.
+fn distance(entry: &Command, query: &str) -> Option<u8> {
+    let begins = |name: &str| name.starts_with(query);
+    let mut letters = entry.name.chars();
+    if begins(entry.name) {
+        Some(0)
+    } else if entry.aliases.iter().any(|name| begins(name)) {
+        Some(1)
+    } else if entry.name.contains(query) {
+        Some(2)
+    } else if query.len() >= WORD_LETTERS_MIN
+        && entry.help.split(|c: char| !c.is_alphanumeric()).any(|word| begins(&word.to_lowercase()))
+    {
+        Some(3)
+    } else {
+        query.chars().all(|wanted| letters.any(|letter| letter == wanted)).then_some(4)
+    }
+}
+
 impl Completion {
-    /// Completion list of the commands whose name or alias starts with `prefix`; `None` if there
-    /// are none, or if `prefix` is the whole name of a command.
-    pub(super) fn of_commands(prefix: &str) -> Option<Completion> {
-        let called = |name: &str| name.starts_with(prefix);
-        let mut known: Vec<_> = COMMANDS
-            .iter()
-            .filter(|entry| called(entry.name) || entry.aliases.iter().any(|name| called(name)))
-            .collect();
-        known.sort_by_key(|entry| !called(entry.name));
-        if known.is_empty() || known.iter().any(|entry| entry.name == prefix) {
+    /// Completion list of the commands that `query` may mean, the closest ones first; `None` if there
+    /// are none, or if `query` is the whole name of a command.
+    pub(super) fn of_commands(query: &str) -> Option<Completion> {
+        let ranked = |entry: &'static Command| Some((distance(entry, query)?, entry));
+        let mut known: Vec<(u8, &Command)> = COMMANDS.iter().filter_map(ranked).collect();
+        known.sort_by_key(|(distance, _)| *distance);
+        let known: Vec<&Command> = known.into_iter().map(|(_, entry)| entry).collect();
+        if known.is_empty() || known.iter().any(|entry| entry.name == query) {
             return None;
         }
         let item = |entry: &&Command| CompletionItem {
@@ -112,7 +134,7 @@ impl Completion {
             what: entry.help,
         };
         let items = known.iter().map(item).collect();
-        Some(Completion { query: CompletionQuery::Command(prefix.to_owned()), items, chosen: None })
+        Some(Completion { query: CompletionQuery::Command(query.to_owned()), items, chosen: None })
     }
 
     /// Completion list of the file names that were found for a query, in the given order. `None` if
@@ -244,7 +266,12 @@ mod tests {
             items.into_iter().map(|item| item.with).collect::<Vec<_>>()
         };
         assert_eq!(labels("qui"), ["/exit"]);
-        assert_eq!(labels("mod"), ["/model "]);
+        // By the beginning of the name, by a part of it, and by a word about it.
+        assert_eq!(labels("mod")[..2], ["/model ", "/permission-mode "]);
+        assert_eq!(labels("permission-m"), ["/permission-mode "]);
+        assert!(labels("clipboard").contains(&"/copy".to_owned()), "{:?}", labels("clipboard"));
+        // By letters in the same order.
+        assert_eq!(labels("pmode"), ["/permission-mode "]);
         assert_eq!(labels("model"), Vec::<String>::new(), "it is written whole");
         assert_eq!(labels("zzz"), Vec::<String>::new());
         assert_eq!(labels("").len(), COMMANDS.len());
