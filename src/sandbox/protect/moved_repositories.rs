@@ -182,23 +182,25 @@ impl GuardState {
         lost
     }
 
-    /// Reports repositories of other names than `.git`, as git creates them, that lost what makes them
-    /// a repository: nothing in them is protected any more. `known`: all repositories that there are
-    /// now. A repository that is gone with its folder is a folder that was deleted or moved.
+    /// Reports repositories of other names than `.git` that lost what makes them a repository, at any
+    /// path below the roots: nothing in them is protected any more. `known`: all repositories that
+    /// there are now. A repository that is gone with its folder is a folder that was deleted.
     fn dissolved<'a>(
         &'a self,
         baseline: &'a Baseline,
         known: &'a HashSet<Repository>,
     ) -> impl Iterator<Item = Finding> + 'a {
         let is_lost = |(key, before): &(&ProtectedPath, &BaselineItem)| {
-            let is_whole = || baseline.items.contains_key(&(key.0, key.1.join("config").into()));
+            let is_elsewhere = || {
+                let mut scans = self.roots.iter().map(|watched| &watched.scan);
+                scans.any(|scan| scan.path_of(before.identity).is_some())
+            };
             before.sort == Sort::Repository
                 && !is_dot_git(&key.1)
                 && !known.contains(&repository(before))
-                && is_whole()
                 && !self.is_born(Some(before.identity))
                 && !self.lifted.covers(&self.path(key))
-                && self.is_there(key, before)
+                && (self.is_there(key, before) || is_elsewhere())
         };
         baseline.items.iter().filter(is_lost).map(|(key, _)| {
             let action = ProtectAction::Failed(EMPTIED.to_owned());

@@ -274,22 +274,26 @@ impl Scan {
     }
 
     /// Scans until the targets of links are stable: in a target there may be links to others. The
-    /// result is incomplete if they are not stable within the time limit.
+    /// result is incomplete if they are not stable within the time limit, or if a pass exceeds a limit;
+    /// then one more pass follows, with the links that were found so far.
     fn run_rounds(&mut self, root: &Root, bounds: ScanBounds) -> ScanResult {
         self.number += 1;
-        let begin = Instant::now();
+        let mut begin = Instant::now();
         let mut folders_read = 0;
+        let mut is_last = false;
         loop {
             let mut found = self.run_once(root, bounds, begin);
             folders_read += found.folders_read;
             found.folders_read = folders_read;
             let targets = self.resolve(root, self.folders.values());
-            if targets.is(self) || !found.is_complete {
+            if targets.is(self) || is_last {
+                found.is_complete &= targets.is(self);
                 return found;
             }
-            if begin.elapsed() > bounds.time {
-                found.is_complete = false;
-                return found;
+            // Targets are visited first, so that many other folders do not hide what is in them.
+            is_last = !found.is_complete || begin.elapsed() > bounds.time;
+            if is_last {
+                begin = Instant::now();
             }
             self.link_targets = targets.ordinary;
             self.targets_elsewhere = targets.elsewhere;

@@ -211,6 +211,21 @@ fn repository_of_another_name_that_loses_a_part_is_reported() {
         };
         assert!(findings.iter().any(is_told), "{from}: {findings:?}");
     }
+    // Without settings, and beneath a folder that was renamed before.
+    for (folder, name) in [("lib", "lib"), ("lib", "other")] {
+        let world = ProtectedWorkspace::with(|root| {
+            repository(&root.join("lib/repo.git"));
+            fs::remove_file(root.join("lib/repo.git/config")).unwrap();
+        });
+        let findings = world.after(|root| {
+            if folder != name {
+                fs::rename(root.join(folder), root.join(name)).unwrap();
+            }
+            fs::remove_file(root.join(name).join("repo.git/HEAD")).unwrap();
+        });
+        let is_told = |finding: &Finding| matches!(finding.action, ProtectAction::Failed(_));
+        assert!(findings.iter().any(is_told), "{name}: {findings:?}");
+    }
     // A folder that is deleted as a whole is a folder like any other.
     let world = ProtectedWorkspace::with(|root| repository(&root.join("repo.git")));
     assert_eq!(world.after(|root| fs::remove_dir_all(root.join("repo.git")).unwrap()), []);
@@ -263,4 +278,26 @@ fn link_to_a_part_of_git_does_not_take_its_meaning_from_it() {
     for part in ["rebase-merge", "refs", "refs/replace", "worktrees", "worktrees/w", "info"] {
         assert_eq!(steps(Some(part)), expected, "{part}");
     }
+}
+
+#[test]
+fn link_is_followed_although_there_are_more_folders_than_are_scanned() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = folder.path().canonicalize().unwrap();
+    let root = base.join("ws");
+    fs::create_dir(&root).unwrap();
+    let quarantine = base.join("session/quarantine");
+    let protection =
+        Protection::new(std::slice::from_ref(&root), Vec::new(), None, Vec::new(), quarantine);
+    let bounds = ScanBounds { folders: 20, ..ScanBounds::default() };
+    let protection = Arc::new(Protection { bounds, ..protection.unwrap() });
+    let survey = protection.survey();
+    for number in 0..200 {
+        fs::create_dir_all(root.join(format!("z/{number}"))).unwrap();
+    }
+    write(&root, "node_modules/app/.envrc", "./evil\n");
+    symlink("node_modules/app", root.join("app")).unwrap();
+    let findings = protection.check_after(survey);
+    assert!(!root.join("node_modules/app/.envrc").exists(), "{findings:?}");
+    assert!(findings.iter().any(|finding| finding.what == ProtectedChange::TooMuch));
 }
