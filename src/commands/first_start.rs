@@ -8,6 +8,7 @@ use posse_actors::event::PermissionMode;
 use posse_base::terminal;
 
 use crate::journal::StateDir;
+use crate::tui::plain_text;
 use crate::wiring::session::Setup;
 
 /// File in the folder of a project, present when the line was printed for it.
@@ -20,7 +21,12 @@ pub(super) fn tell(setup: &Setup<'_>, mode: PermissionMode) {
     if folder.join(MARK).exists() {
         return;
     }
-    terminal::stderr().write_all((line(mode) + "\n").as_bytes()).ok();
+    let line = line(mode);
+    let text = match rustix::termios::tcgetwinsize(std::io::stderr()) {
+        Ok(size) if size.ws_col > 0 => plain_text(&line, size.ws_col.into()),
+        _ => line + "\n",
+    };
+    terminal::stderr().write_all(text.as_bytes()).ok();
     // Without the mark, the next start prints the line again.
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.join(MARK)).ok();
 }

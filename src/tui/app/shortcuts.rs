@@ -34,8 +34,8 @@ const BOUND: [(&str, &str); 11] = [
 ];
 
 /// Columns of one entry with the space behind it, and of the keys in it.
-const ENTRY_COLUMNS: usize = 42;
-const KEYS_COLUMNS: usize = 12;
+const ENTRY_COLUMNS: usize = 40;
+const KEYS_COLUMNS: usize = 10;
 
 /// Rows of the list, in as many columns as fit.
 pub(super) fn rows(columns: usize, keymap: &Keymap, theme: Theme) -> Vec<TextRow> {
