@@ -22,9 +22,10 @@ const WRITES_ALL: Names = Names("tee touch mkdir truncate");
 
 /// Programs with an option, in its short and long form, whose value is a file that they replace.
 /// Compilers are left out: their output is made again and again.
-const OUTPUT_OPTIONS: [(&str, Option<char>, &str); 6] = [
+const OUTPUT_OPTIONS: [(&str, Option<char>, &str); 7] = [
     ("curl", Some('o'), "--output"),
     ("git", None, "--output"),
+    ("iconv", Some('o'), "--output"),
     ("pandoc", Some('o'), "--output"),
     ("shuf", Some('o'), "--output"),
     ("sort", Some('o'), "--output"),
@@ -272,10 +273,10 @@ pub(crate) fn of_program<'w>(name: &str, words: &[&'w str]) -> WrittenFiles<'w> 
     if matches!(name, "sed" | "gsed") {
         return written_by_sed(&arguments);
     }
-    let replaces = matches!(name, "tar" | "uniq");
+    let replaces = matches!(name, "tar" | "uniq" | "xxd");
     let files = match name {
         "tar" => created_archive(words, &arguments).into_iter().collect(),
-        "uniq" => arguments.operands.into_iter().skip(1).collect(),
+        "uniq" | "xxd" => arguments.operands.into_iter().skip(1).collect(),
         "dd" => words.iter().filter_map(|word| word.strip_prefix("of=")).collect(),
         _ => Vec::new(),
     };
@@ -436,6 +437,8 @@ fn read<'w>(name: &str, words: &[&'w str]) -> Arguments<'w> {
         "wget" => ("OPoaitTwUQ", ""),
         "pandoc" => ("oftrwVMHBACcT", ""),
         "uniq" => ("fsw", ""),
+        "iconv" => ("fto", ""),
+        "xxd" => ("cglsoRn", ""),
         "tar" => (TAR_VALUED, ""),
         "rsync" => ("efBTM", ""),
         "scp" => ("cDFiJloPSX", ""),
@@ -520,6 +523,10 @@ mod tests {
             ("git fast-export --export-marks=b HEAD", "b"),
             ("git checkout -q main a", "main a"),
             ("shuf -n 3 -o b a", "b"),
+            ("iconv -f latin1 -t utf-8 -o b a", "b"),
+            ("iconv --output=b a", "b"),
+            ("xxd -c 8 a b", "b"),
+            ("xxd -r a b", "b"),
             ("curl -so b example.org", "b"),
             ("wget -O b example.org", "b"),
             ("uniq -c a b", "b"),

@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
@@ -26,6 +27,10 @@ const COPY_DEPTH_MAX: usize = 32;
 
 /// Maximum length in bytes of the path of a folder whose entries are renamed in place.
 const PATH_LENGTH_MAX: usize = 1 << 16;
+
+/// Longest time in which names below a folder are changed. The path of each folder is resolved from the
+/// top, which takes long in deep trees.
+const RENAME_TIME: Duration = Duration::from_secs(5);
 
 /// Beginning of the names that files and folders get if they cannot be moved to the quarantine.
 pub(super) const MOVED_ASIDE: &str = "moved-aside-";
@@ -136,7 +141,8 @@ fn rename_inside(folder: &OwnedFd, name: &Path) {
     };
     let top = Root { path: PathBuf::new(), folder: opened };
     let mut waiting = vec![PathBuf::new()];
-    while let Some(path) = waiting.pop() {
+    let begin = Instant::now();
+    while let Some(path) = waiting.pop().filter(|_| begin.elapsed() < RENAME_TIME) {
         let below = top.open_readable(&path);
         let listed = below.and_then(|below| Ok((place::list(&below, usize::MAX)?.0, below)));
         let Ok((listed, below)) = listed else { continue };
