@@ -428,7 +428,7 @@ impl State {
                 self.apply_answer(ask, event, refused, None, (by, told));
             }
             HumanDecision::Deny { reason } => {
-                let reason = refusal(reason);
+                let reason = reason.unwrap_or_else(|| "the user said no".to_owned());
                 let event = denied(&ask, DecisionSource::User, by.clone(), &reason);
                 let denied = ApprovalResult::Denied { reason };
                 self.apply_answer(ask, event, denied, None, (by, told));
@@ -688,17 +688,6 @@ fn reason_of(ask: &ApprovalRequest, tier: &SandboxTier) -> String {
         }
         (true, NetworkAccess::Denied) => format!("{reason}; it has no network"),
         (false, _) => reason,
-    }
-}
-
-/// Reason of a refusal of the user with the words that the user gave. Words that begin so already,
-/// such as those of a recorded session, stay.
-fn refusal(words: Option<String>) -> String {
-    const SAID_NO: &str = "the user said no";
-    match words {
-        None => SAID_NO.to_owned(),
-        Some(words) if words.starts_with(SAID_NO) => words,
-        Some(words) => format!("{SAID_NO}: {words}"),
     }
 }
 

@@ -478,7 +478,7 @@ fn parse(line: &str, scopes: &[Scope], trial: Option<&TrialOffer>) -> Option<Hum
     let reason = rest.trim_start_matches([' ', '\t', ',', ':', '.', ';', '-', '–']).trim();
     if matches!(word.to_ascii_lowercase().as_str(), "n" | "no") && !reason.is_empty() {
         let reason: String = reason.chars().take(REASON_CHARS_MAX).collect();
-        return Some(HumanDecision::Deny { reason: Some(reason) });
+        return Some(HumanDecision::Deny { reason: Some(format!("the user said no: {reason}")) });
     }
     let scope = match line.to_ascii_lowercase().as_str() {
         "y" | "yes" => Scope::Once,
@@ -564,7 +564,7 @@ mod tests {
         for line in
             ["n use price.rs", "No, use price.rs", " no: use price.rs\n", "n - use price.rs"]
         {
-            assert_eq!(reason(line), "use price.rs", "{line}");
+            assert_eq!(reason(line), "the user said no: use price.rs", "{line}");
         }
         for line in ["n", "NO", "no.", ""] {
             assert!(matches!(

@@ -235,11 +235,13 @@ impl PermissionPrompts {
 
     /// Handles a key while the reason of a refusal is being written.
     fn write_reason(&mut self, key: KeyEvent) -> KeyOutcome {
+        let is_form = self.form().is_some();
         let Some(reason) = &mut self.refusal else { return KeyOutcome::Passed };
         match key.code {
             KeyCode::Enter => {
                 let reason = Some(reason.trim()).filter(|reason| !reason.is_empty());
-                let reason = reason.map(str::to_owned);
+                let said = if is_form { "" } else { "the user said no: " };
+                let reason = reason.map(|reason| format!("{said}{reason}"));
                 return self.close(HumanDecision::Deny { reason });
             }
             KeyCode::Backspace => drop(reason.pop()),

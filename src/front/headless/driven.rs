@@ -216,12 +216,25 @@ impl Driven {
                     .to_owned());
             }
             Instruction::Answer(id, decision) => {
+                let decision = self.worded(&id, decision);
                 let answered = self.front.session.answer(id, decision).await;
                 return answered.map_err(|error| refused(&error));
             }
         };
         self.begin(Task::Prompt(Prompt { content })).await;
         Ok(())
+    }
+
+    /// Says in the reason of a refused permission request who refuses, as the other front ends do. The
+    /// words about a question or a plan of the model stay.
+    fn worded(&self, id: &QuestionId, decision: HumanDecision) -> HumanDecision {
+        let is_permission = self.open.iter().any(|open| open.id == *id && open.is_permission);
+        match decision {
+            HumanDecision::Deny { reason: Some(words) } if is_permission => {
+                HumanDecision::Deny { reason: Some(format!("the user said no: {words}")) }
+            }
+            other => other,
+        }
     }
 
     /// Queues a message for the running prompt and returns `None`. Returns the content if no prompt

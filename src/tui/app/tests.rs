@@ -531,7 +531,7 @@ fn refusal_carries_the_words_of_the_user() {
     assert_eq!(stage.app.input(InputEvent::Paste(" not\nnpm\u{1b}".to_owned()), stage.now), []);
     let text = stage.screen(100, 30);
     assert!(text.contains("no, because: use ppm, not npm▏"), "{text}");
-    let reason = Some("use ppm, not npm".to_owned());
+    let reason = Some("the user said no: use ppm, not npm".to_owned());
     let denied = Effect::Answer(QuestionId::new("q1"), HumanDecision::Deny { reason });
     assert_eq!(stage.types("\n"), [denied]);
     assert!(stage.app.composer.is_empty());
