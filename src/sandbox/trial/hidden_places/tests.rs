@@ -36,6 +36,8 @@ fn each_move_is_noticed_and_new_files_are_not() {
         fs::write(root.join("a/b/.env"), "x").unwrap();
         let secret = root.join("a/b/.env");
         let identity = Stat::at(AT_FDCWD, &secret).unwrap().identity.numbers();
+        // No later file gets its inode number, also if the change removes the file.
+        let _held = fs::File::open(&secret).unwrap();
         let secrets = BTreeMap::from([(secret, identity)]);
         let roots = [root.clone()];
         let places = HiddenPlaces::of(&secrets, &roots).unwrap().unwrap();
