@@ -32,6 +32,9 @@ const SYSTEM_FOLDERS: [&str; 8] =
 /// accepts 4095 bytes.
 const HIDDEN_BYTES_MAX: usize = 3 << 10;
 
+/// Maximum number of entries of a secret folder in which links are looked for.
+const LINKS_LOOKED_AT_MAX: usize = 1000;
+
 /// Cache of examined `.pem` files: time of the last change, and true if the file is public.
 #[derive(Debug, Default)]
 pub(super) struct Keys(HashMap<Identity, ((i64, i64), bool)>);
@@ -84,6 +87,9 @@ impl Protection {
         seen.extend(registered.values().map(|stat| stat.identity));
         identities.extend(registered.iter().map(|(path, stat)| (path.clone(), stat.identity)));
         linked.extend(registered.into_values().filter(has_other_names));
+        let is_own = |store: &Path| self.own.iter().any(|own| store.starts_with(own));
+        let mut links_in_folders: Vec<PathBuf> =
+            stores.iter().filter(|store| !is_own(store)).cloned().collect();
         let may_move = inner.running > 1 || inner.beside.others;
         // Renamed secret folders are scanned, but their content needs no cover of its own.
         let known: HashSet<(usize, &Path)> =
@@ -120,9 +126,11 @@ impl Protection {
                 }
             };
             seen.insert(stat.identity);
+            if stat.kind == PlaceKind::Folder {
+                links_in_folders.push(whole.clone());
+            }
             if stat.kind == PlaceKind::Link {
-                let target = self.linked_to(roots, &whole);
-                let known = target.as_deref().and_then(|target| self.registered(roots, target));
+                let (target, known) = self.secret_target(roots, &whole);
                 seen.extend(known);
                 identities.extend(target.clone().zip(known));
                 hidden.extend(target);
@@ -136,6 +144,12 @@ impl Protection {
                 }
             }
             linked.extend(Some(stat).filter(has_other_names));
+        }
+        for link in links_in_folders.iter().flat_map(|folder| links_in(folder)) {
+            let (target, known) = self.secret_target(&inner.roots, &link);
+            seen.extend(known);
+            identities.extend(target.clone().zip(known));
+            hidden.extend(target);
         }
         inner.find_other_names(&linked, may_move);
         let missing = self.search_missing(&inner.roots, &seen, is_complete, may_move);
@@ -263,6 +277,14 @@ impl Protection {
         targets
     }
 
+    /// Target of a link that is secret by its name or its folder, and its identity if it is below the
+    /// roots, where it is registered.
+    fn secret_target(&self, roots: &[Watched], link: &Path) -> (Option<PathBuf>, Option<Identity>) {
+        let target = self.linked_to(roots, link);
+        let known = target.as_deref().and_then(|target| self.registered(roots, target));
+        (target, known)
+    }
+
     /// Returns the target of a link that is named like a secret. `None` if it is a device, a folder
     /// around a root or the home folder, or a part of the system ([`SYSTEM_FOLDERS`]). Registers a
     /// target outside the roots.
@@ -330,6 +352,13 @@ impl GuardState {
             .retain(|path, file| may_move && !found.contains_key(path) && has_more(file));
         self.linked_names.extend(found);
     }
+}
+
+/// Paths of the links directly in `folder`. Empty if it is no folder.
+fn links_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().take(LINKS_LOOKED_AT_MAX).flatten();
+    let is_link = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_symlink());
+    entries.filter(is_link).map(|entry| entry.path()).collect()
 }
 
 fn has_other_names(stat: &Stat) -> bool {

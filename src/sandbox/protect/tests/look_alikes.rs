@@ -235,3 +235,29 @@ fn new_repository_that_is_moved_into_the_workspace_is_cleaned() {
     assert!(world.exists("new/HEAD") && world.exists("new/refs"), "{findings:?}");
     assert!(!world.read("new/config").contains("fsmonitor"), "{findings:?}");
 }
+
+#[test]
+fn targets_of_links_in_secret_folders_are_hidden() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = folder.path().canonicalize().unwrap();
+    let (root, home) = (base.join("ws"), base.join("home"));
+    write(&root, "data/real", "KEY=1");
+    write(&root, ".env/plain", "KEY=2");
+    write(&home, "store/key", "KEY=3");
+    write(&home, "store/open", "text");
+    write(&home, ".ssh/known_hosts", "");
+    symlink("../data/real", root.join(".env/prod")).unwrap();
+    symlink("../store/key", home.join(".ssh/id_work")).unwrap();
+    symlink("../store/gone", home.join(".ssh/id_gone")).unwrap();
+    let protection = Protection::new(
+        std::slice::from_ref(&root),
+        Vec::new(),
+        Some(home.clone()),
+        Vec::new(),
+        base.join("session/quarantine"),
+    );
+    let survey = Arc::new(protection.unwrap()).survey();
+    let expected =
+        [home.join(".ssh"), home.join("store/key"), root.join(".env"), root.join("data/real")];
+    assert_eq!(survey.hidden, expected);
+}
