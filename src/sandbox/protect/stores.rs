@@ -66,6 +66,23 @@ impl Keys {
     }
 }
 
+/// Secrets that were found.
+#[derive(Default)]
+struct FoundPaths {
+    hidden: BTreeSet<PathBuf>,
+    identities: BTreeMap<PathBuf, Identity>,
+    seen: HashSet<Identity>,
+}
+
+impl FoundPaths {
+    /// Adds a path to hide. `identity`: that of the file or folder, if it is known.
+    fn add(&mut self, path: PathBuf, identity: Option<Identity>) {
+        self.seen.extend(identity);
+        self.identities.extend(identity.map(|identity| (path.clone(), identity)));
+        self.hidden.insert(path);
+    }
+}
+
 impl Protection {
     /// Returns and sorts every existing path to hide: secrets among `found`, credential stores, and posse's
     /// own folders; and folders that cannot be listed, which may contain secrets. Public
@@ -78,18 +95,16 @@ impl Protection {
         found: &[(usize, Arc<Path>)],
         mut is_complete: bool,
     ) -> HiddenPaths {
-        let mut hidden: BTreeSet<PathBuf> = BTreeSet::new();
-        let mut identities: BTreeMap<PathBuf, Identity> = BTreeMap::new();
+        let mut secrets = FoundPaths::default();
         let mut linked = Vec::new();
-        let mut seen = HashSet::new();
         let stores = self.stores();
         let registered = self.register_stores(&stores, inner);
-        seen.extend(registered.values().map(|stat| stat.identity));
-        identities.extend(registered.iter().map(|(path, stat)| (path.clone(), stat.identity)));
+        for (path, stat) in &registered {
+            secrets.add(path.clone(), Some(stat.identity));
+        }
         linked.extend(registered.into_values().filter(has_other_names));
-        let is_own = |store: &Path| self.own.iter().any(|own| store.starts_with(own));
-        let mut links_in_folders: Vec<PathBuf> =
-            stores.iter().filter(|store| !is_own(store)).cloned().collect();
+        let mut folders = stores.clone();
+        folders.retain(|store| !self.own.iter().any(|own| store.starts_with(own)));
         let may_move = inner.running > 1 || inner.beside.others;
         // Renamed secret folders are scanned, but their content needs no cover of its own.
         let known: HashSet<(usize, &Path)> =
@@ -114,43 +129,35 @@ impl Protection {
                 Ok(stat) => stat,
                 // Another command has moved or removed it since the scan: the command does not run.
                 Err(Errno::ENOENT | Errno::ENOTDIR) if may_move => {
-                    hidden.insert(whole);
+                    secrets.hidden.insert(whole);
                     continue;
                 }
                 Err(Errno::ENOENT | Errno::ENOTDIR) => continue,
                 // A command could make the folder accessible again.
                 Err(_) => {
-                    hidden.extend(nearest_accessible(root, path));
+                    secrets.hidden.extend(nearest_accessible(root, path));
                     is_complete = false;
                     continue;
                 }
             };
-            seen.insert(stat.identity);
-            if stat.kind == PlaceKind::Folder {
-                links_in_folders.push(whole.clone());
-            }
+            secrets.seen.insert(stat.identity);
+            folders.extend((stat.kind == PlaceKind::Folder).then(|| whole.clone()));
             if stat.kind == PlaceKind::Link {
-                let (target, known) = self.secret_target(roots, &whole);
-                seen.extend(known);
-                identities.extend(target.clone().zip(known));
-                hidden.extend(target);
+                self.add_target(roots, &whole, &mut secrets);
             } else if !self.is_shown_file(root, path, &stat) {
                 if !committed.is_as_committed(&whole, &stat) {
                     self.register(root, path, &stat);
                 }
                 if !is_covered(*at, path) {
-                    identities.insert(whole.clone(), stat.identity);
-                    hidden.insert(whole);
+                    secrets.add(whole, Some(stat.identity));
                 }
             }
             linked.extend(Some(stat).filter(has_other_names));
         }
-        for link in links_in_folders.iter().flat_map(|folder| links_in(folder)) {
-            let (target, known) = self.secret_target(&inner.roots, &link);
-            seen.extend(known);
-            identities.extend(target.clone().zip(known));
-            hidden.extend(target);
+        for link in folders.iter().flat_map(|folder| links_in(folder)) {
+            self.add_target(&inner.roots, &link, &mut secrets);
         }
+        let FoundPaths { mut hidden, mut identities, seen } = secrets;
         inner.find_other_names(&linked, may_move);
         let missing = self.search_missing(&inner.roots, &seen, is_complete, may_move);
         hidden.extend(self.add_elsewhere(inner, missing, &mut identities));
@@ -277,12 +284,13 @@ impl Protection {
         targets
     }
 
-    /// Target of a link that is secret by its name or its folder, and its identity if it is below the
-    /// roots, where it is registered.
-    fn secret_target(&self, roots: &[Watched], link: &Path) -> (Option<PathBuf>, Option<Identity>) {
-        let target = self.linked_to(roots, link);
-        let known = target.as_deref().and_then(|target| self.registered(roots, target));
-        (target, known)
+    /// Adds the target of a link that is secret by its name or its folder. One below the roots is
+    /// registered.
+    fn add_target(&self, roots: &[Watched], link: &Path, secrets: &mut FoundPaths) {
+        if let Some(target) = self.linked_to(roots, link) {
+            let known = self.registered(roots, &target);
+            secrets.add(target, known);
+        }
     }
 
     /// Returns the target of a link that is named like a secret. `None` if it is a device, a folder
