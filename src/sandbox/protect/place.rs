@@ -18,6 +18,8 @@ use nix::sys::stat::{
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use posse_base::resolved_path::open_beneath;
 
+use crate::helper::folder_path;
+
 /// Flags for opening a folder. A link is not followed.
 pub(crate) const FOLDER: OFlag = OFlag::O_RDONLY
     .union(OFlag::O_DIRECTORY)
@@ -224,6 +226,13 @@ pub(crate) fn hold(folder: &OwnedFd, name: &Path) -> Option<File> {
     #[cfg(not(target_os = "linux"))]
     let flags = FILE;
     Some(File::from(openat(folder, name, flags, Mode::empty()).ok()?))
+}
+
+/// Resolved path of the folder to which `name` in `folder` leads, however long the way is. `None` if it
+/// is no folder, if its path is too long, or if the system does not tell.
+pub(crate) fn path_of_target(folder: &OwnedFd, name: &Path) -> Option<PathBuf> {
+    let opened = openat(folder, name, FOLDER.difference(OFlag::O_NOFOLLOW), Mode::empty()).ok()?;
+    folder_path(opened.as_fd()).ok()
 }
 
 /// Entry of a folder.

@@ -2,6 +2,7 @@
 //! kept; if the quarantine is on another file system, a folder that cannot be copied, such as one with
 //! a pipe, is renamed in place instead, and so are the protected names in it.
 
+use std::collections::VecDeque;
 use std::fs::{self, DirBuilder};
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
 use posse_base::protected;
@@ -140,9 +141,14 @@ fn rename_inside(folder: &OwnedFd, name: &Path) {
         return;
     };
     let top = Root { path: PathBuf::new(), folder: opened };
-    let mut waiting = vec![PathBuf::new()];
+    // What is near the top is most easily met.
+    let mut waiting = VecDeque::from([PathBuf::new()]);
     let begin = Instant::now();
-    while let Some(path) = waiting.pop().filter(|_| begin.elapsed() < RENAME_TIME) {
+    while let Some(path) = waiting.pop_front() {
+        if begin.elapsed() > RENAME_TIME {
+            fchmod(&top.folder, Mode::empty()).ok();
+            return;
+        }
         let below = top.open_readable(&path);
         let listed = below.and_then(|below| Ok((place::list(&below, usize::MAX)?.0, below)));
         let Ok((listed, below)) = listed else { continue };
@@ -159,7 +165,7 @@ fn rename_inside(folder: &OwnedFd, name: &Path) {
             let renamed = is_protected.then(|| rename_beside(&below, old));
             let name = renamed.and_then(Result::ok).unwrap_or_else(|| old.to_owned());
             if entry.kind == PlaceKind::Folder && path.as_os_str().len() < PATH_LENGTH_MAX {
-                waiting.push(path.join(name));
+                waiting.push_back(path.join(name));
             }
         }
     }

@@ -32,8 +32,10 @@ const SYSTEM_FOLDERS: [&str; 8] =
 /// accepts 4095 bytes.
 const HIDDEN_BYTES_MAX: usize = 3 << 10;
 
-/// Maximum number of entries of a secret folder in which links are looked for.
-const LINKS_LOOKED_AT_MAX: usize = 1000;
+/// Maximum number of entries and of levels of a secret folder in which links are looked for. Folders
+/// with keys are small; those of browsers are not, and contain none.
+const LOOKED_AT_MAX: usize = 200;
+const LEVELS_MAX: usize = 3;
 
 /// Cache of examined `.pem` files: time of the last change, and true if the file is public.
 #[derive(Debug, Default)]
@@ -362,11 +364,27 @@ impl GuardState {
     }
 }
 
-/// Paths of the links directly in `folder`. Empty if it is no folder.
+/// Paths of the links in `folder`, within [`LOOKED_AT_MAX`] entries and [`LEVELS_MAX`] levels. Empty if
+/// it is no folder.
 fn links_in(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten().take(LINKS_LOOKED_AT_MAX).flatten();
-    let is_link = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_symlink());
-    entries.filter(is_link).map(|entry| entry.path()).collect()
+    let mut links = Vec::new();
+    let mut level = vec![folder.to_owned()];
+    let mut left = LOOKED_AT_MAX;
+    for _ in 0..LEVELS_MAX {
+        let mut below = Vec::new();
+        for folder in level {
+            for entry in fs::read_dir(folder).into_iter().flatten().take(left).flatten() {
+                left -= 1;
+                match entry.file_type() {
+                    Ok(kind) if kind.is_symlink() => links.push(entry.path()),
+                    Ok(kind) if kind.is_dir() => below.push(entry.path()),
+                    _ => {}
+                }
+            }
+        }
+        level = below;
+    }
+    links
 }
 
 fn has_other_names(stat: &Stat) -> bool {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use posse_base::paths::normalise;
 use posse_base::protected;
 
-use crate::protect::place::{PlaceKind, Root, Stat};
+use crate::protect::place::{self, PlaceKind, Root, Stat};
 use crate::protect::scan::classify::{FolderRole, NameScope};
 use crate::protect::scan::{Scan, ScannedFolder};
 
@@ -75,14 +75,15 @@ impl Scan {
         }
     }
 
-    /// Adds the target of `link`, whose path is too long to be resolved, if it is a folder that is
-    /// known.
+    /// Adds the target of `link`, whose path is too long to be resolved, if it is a folder.
     fn add_by_identity(&self, root: &Root, link: &Path, targets: &mut LinkTargets) {
-        let opened = root.open_parent(link);
-        let found = opened.and_then(|(folder, name)| Stat::of_target(&folder, name));
-        let known = found.ok().and_then(|found| self.path_of(found.identity));
-        if let Some(path) = known.filter(|path| self.is_target(root, path)) {
-            targets.ordinary.insert(path.into());
+        let Ok((folder, name)) = root.open_parent(link) else { return };
+        let Ok(found) = Stat::of_target(&folder, name) else { return };
+        match self.path_of(found.identity) {
+            Some(path) if self.is_target(root, path) => drop(targets.ordinary.insert(path.into())),
+            Some(_) => {}
+            // It may be in another root.
+            None => targets.elsewhere.extend(place::path_of_target(&folder, name)),
         }
     }
 

@@ -248,6 +248,9 @@ fn targets_of_links_in_secret_folders_are_hidden() {
     write(&home, ".ssh/known_hosts", "");
     symlink("../data/real", root.join(".env/prod")).unwrap();
     symlink("../store/key", home.join(".ssh/id_work")).unwrap();
+    write(&home, "store/deep", "KEY=4");
+    write(&home, ".aws/sso/x/plain", "");
+    symlink("../../../store/deep", home.join(".aws/sso/x/token")).unwrap();
     symlink("../store/gone", home.join(".ssh/id_gone")).unwrap();
     let protection = Protection::new(
         std::slice::from_ref(&root),
@@ -257,7 +260,7 @@ fn targets_of_links_in_secret_folders_are_hidden() {
         base.join("session/quarantine"),
     );
     let survey = Arc::new(protection.unwrap()).survey();
-    let expected =
-        [home.join(".ssh"), home.join("store/key"), root.join(".env"), root.join("data/real")];
-    assert_eq!(survey.hidden, expected);
+    let of_home = [".aws", ".ssh", "store/deep", "store/key"].map(|path| home.join(path));
+    let of_root = [".env", "data/real"].map(|path| root.join(path));
+    assert_eq!(survey.hidden, [of_home.to_vec(), of_root.to_vec()].concat());
 }
