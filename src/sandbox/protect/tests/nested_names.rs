@@ -240,7 +240,9 @@ fn link_whose_way_is_too_long_to_resolve_is_followed() {
         let folder = tempfile::tempdir().unwrap();
         let base = folder.path().canonicalize().unwrap();
         let roots = [base.join("ws"), base.join("other")];
-        roots.iter().for_each(|root| fs::create_dir(root).unwrap());
+        for root in &roots {
+            fs::create_dir(root).unwrap();
+        }
         let root = &roots[0];
         let quarantine = base.join("session/quarantine");
         let protection = Protection::new(&roots, Vec::new(), None, Vec::new(), quarantine);
