@@ -276,11 +276,26 @@ pub(crate) fn of_program<'w>(name: &str, words: &[&'w str]) -> WrittenFiles<'w> 
     let replaces = matches!(name, "tar" | "uniq" | "xxd");
     let files = match name {
         "tar" => created_archive(words, &arguments).into_iter().collect(),
-        "uniq" | "xxd" => arguments.operands.into_iter().skip(1).collect(),
+        "uniq" => arguments.operands.into_iter().skip(1).collect(),
+        "xxd" => operands_of_xxd(words).skip(1).collect(),
         "dd" => words.iter().filter_map(|word| word.strip_prefix("of=")).collect(),
         _ => Vec::new(),
     };
     WrittenFiles { files, replaces, ..WrittenFiles::default() }
+}
+
+/// Options of `xxd` whose value is the next word. It does not read several letters behind one dash as
+/// several options.
+const XXD_VALUED: Names = Names("-c -cols -g -groupsize -l -len -n -name -o -s -seek -skip -R");
+
+/// Operands of `xxd`: the file that it reads, and the one that it writes.
+fn operands_of_xxd<'w>(words: &[&'w str]) -> impl Iterator<Item = &'w str> {
+    let mut is_value = false;
+    words.iter().copied().filter(move |word| {
+        let is_operand = !std::mem::take(&mut is_value) && (!word.starts_with('-') || *word == "-");
+        is_value = !is_operand && XXD_VALUED.has(word);
+        is_operand
+    })
 }
 
 /// File that a command of git, with the words after it, replaces. `None` for other commands, and for the
@@ -438,7 +453,6 @@ fn read<'w>(name: &str, words: &[&'w str]) -> Arguments<'w> {
         "pandoc" => ("oftrwVMHBACcT", ""),
         "uniq" => ("fsw", ""),
         "iconv" => ("fto", ""),
-        "xxd" => ("cglsoRn", ""),
         "tar" => (TAR_VALUED, ""),
         "rsync" => ("efBTM", ""),
         "scp" => ("cDFiJloPSX", ""),
@@ -526,7 +540,9 @@ mod tests {
             ("iconv -f latin1 -t utf-8 -o b a", "b"),
             ("iconv --output=b a", "b"),
             ("xxd -c 8 a b", "b"),
-            ("xxd -r a b", "b"),
+            ("xxd -ps a b", "b"),
+            ("xxd -bits -seek 3 a b", "b"),
+            ("xxd a", ""),
             ("curl -so b example.org", "b"),
             ("wget -O b example.org", "b"),
             ("uniq -c a b", "b"),

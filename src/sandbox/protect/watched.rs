@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access, geteuid};
@@ -18,9 +19,9 @@ use crate::protect::{GuardState, ProtectedPath};
 /// Maximum depth of unreadable folders in each other. Below it the scan is incomplete.
 const UNREADABLE_DEPTH_MAX: usize = 32;
 
-/// Maximum number of times that roots are scanned again because links in another root lead there.
-/// After the last one, the scans count as incomplete.
-const CROSS_ROUNDS_MAX: usize = 3;
+/// Longest time in which roots are scanned again because links in another root lead there. A scan that
+/// begins later is the last one, and counts as incomplete.
+const CROSS_TIME: Duration = Duration::from_secs(10);
 
 /// Time of the last change of a folder, in seconds and nanoseconds. `None` if it is unknown, because
 /// a folder above cannot be entered.
@@ -139,10 +140,12 @@ impl GuardState {
     ) -> Vec<(usize, ScanResult)> {
         let mut results: BTreeMap<usize, ScanResult> = BTreeMap::new();
         let mut due = vec![true; self.roots.len()];
-        for round in 0..=CROSS_ROUNDS_MAX {
+        let begin = Instant::now();
+        loop {
+            let is_last = begin.elapsed() > CROSS_TIME;
             for (at, watched) in self.roots.iter_mut().enumerate().filter(|(at, _)| due[*at]) {
                 let Some(mut found) = run(at, watched) else { continue };
-                if round == CROSS_ROUNDS_MAX {
+                if is_last {
                     found.is_complete = false;
                     watched.is_complete = false;
                 }
@@ -157,7 +160,7 @@ impl GuardState {
                 });
                 due[at] = watched.scan.set_targets_from_elsewhere(below.collect());
             }
-            if !due.contains(&true) {
+            if is_last || !due.contains(&true) {
                 break;
             }
         }

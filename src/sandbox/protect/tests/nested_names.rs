@@ -313,3 +313,30 @@ fn link_is_followed_although_there_are_more_folders_than_are_scanned() {
     assert!(!root.join("node_modules/app/.envrc").exists(), "{findings:?}");
     assert!(findings.iter().any(|finding| finding.what == ProtectedChange::TooMuch));
 }
+
+#[test]
+fn links_to_and_fro_between_roots_are_followed_to_the_end() {
+    for levels in [1, 7, 8, 20] {
+        let folder = tempfile::tempdir().unwrap();
+        let base = folder.path().canonicalize().unwrap();
+        let roots = [base.join("ws"), base.join("other")];
+        for root in &roots {
+            fs::create_dir(root).unwrap();
+        }
+        let quarantine = base.join("session/quarantine");
+        let protection = Protection::new(&roots, Vec::new(), None, Vec::new(), quarantine);
+        let protection = Arc::new(protection.unwrap());
+        let survey = protection.survey();
+        let at = |level: usize| roots[level % 2].join(format!("node_modules/z{level}"));
+        for level in 0..levels {
+            fs::create_dir_all(at(level)).unwrap();
+            symlink(at(level + 1), at(level).join("next")).unwrap();
+        }
+        fs::create_dir_all(at(levels)).unwrap();
+        fs::write(at(levels).join(".envrc"), "./evil\n").unwrap();
+        symlink(at(0), roots[0].join("start")).unwrap();
+        let findings = protection.check_after(survey);
+        assert!(!at(levels).join(".envrc").exists(), "{levels}: {findings:?}");
+        assert_eq!(findings.len(), 1, "{levels}: {findings:?}");
+    }
+}
