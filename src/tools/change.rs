@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::builtin_tool::{BuiltinTool, RunResult};
+use crate::committed_secrets::ReadingTool;
 use crate::diff::{self, Diff};
 use crate::text::count;
 use crate::workspace::{FileKind, FileStatus, Located, RepositoryParts, refused};
@@ -99,8 +100,8 @@ fn read(place: &Located) -> Result<(Vec<u8>, FileStatus), ToolError> {
 /// Creates a tool whose calls change one file: `prepare` makes a [`FileChange`] of the arguments.
 pub(crate) fn tool<A, F>(
     spec: ToolSpec,
-    env: Arc<ToolEnvironment>,
-    prepare: fn(Arc<ToolEnvironment>, A, CallContext) -> F,
+    env: Arc<ReadingTool>,
+    prepare: fn(Arc<ReadingTool>, A, CallContext) -> F,
 ) -> Arc<dyn Tool>
 where
     A: DeserializeOwned + 'static,
@@ -166,8 +167,8 @@ pub(crate) fn prepare(
 }
 
 /// Applies the prepared change on a blocking thread.
-async fn run(env: Arc<ToolEnvironment>, change: FileChange, context: RunContext) -> RunResult {
-    blocking(move || change.apply(&env, &context.call)).await
+async fn run(tool: Arc<ReadingTool>, change: FileChange, context: RunContext) -> RunResult {
+    blocking(move || change.apply(&tool.env, &context.call)).await
 }
 
 /// A prepared change of one file.

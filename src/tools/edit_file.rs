@@ -12,13 +12,14 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::change::{self, EditedFile};
+use crate::committed_secrets::ReadingTool;
 use crate::edit_file::engine::TextEdit;
-use crate::{ToolEnvironment, refusal, sized, spec};
+use crate::{refusal, sized, spec};
 
 const NAME: &str = "edit_file";
 
 /// Creates the tool `edit_file`.
-pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
+pub fn tool(env: Arc<ReadingTool>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
         "Replaces oldString by newString in a file. oldString must be exactly the text of the \
@@ -44,12 +45,12 @@ struct Arguments {
 }
 
 async fn prepare(
-    env: Arc<ToolEnvironment>,
+    tool: Arc<ReadingTool>,
     Arguments { path, edit }: Arguments,
     call: CallContext,
 ) -> Result<Prepared, ToolError> {
     let make = move |before: &[u8], shown: &str, fuzzy| edit.apply(before, shown, fuzzy);
-    prepare_edit(NAME, &path, env, call, make).await
+    prepare_edit(NAME, &path, &tool, call, make).await
 }
 
 /// Prepares a call of `tool` that replaces the content of the existing file at `path` with the
@@ -58,10 +59,12 @@ async fn prepare(
 pub(crate) async fn prepare_edit(
     tool: &'static str,
     path: &str,
-    env: Arc<ToolEnvironment>,
+    reading: &ReadingTool,
     call: CallContext,
     make: impl FnOnce(&[u8], &str, bool) -> Result<EditedFile, ToolError> + Send + 'static,
 ) -> Result<Prepared, ToolError> {
+    reading.committed.search_once().await;
+    let env = Arc::clone(&reading.env);
     let place = env.workspace.locate(path)?;
     let Some(entry) = place.entry() else { return Ok(refusal::missing(tool, &place)) };
     sized(entry.size, move || change::prepare((tool, "edit"), place, &env, &call, make)).await

@@ -303,9 +303,9 @@ pub fn builtin(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Toolbox {
         // File tools.
         read_file::tool(Arc::clone(&reading)),
         list_dir::tool(Arc::clone(&env)),
-        write_file::tool(Arc::clone(&env)),
-        edit_file::tool(Arc::clone(&env)),
-        multi_edit::tool(Arc::clone(&env)),
+        write_file::tool(Arc::clone(&reading)),
+        edit_file::tool(Arc::clone(&reading)),
+        multi_edit::tool(Arc::clone(&reading)),
         // Search and command tools.
         grep::tool(reading),
         glob::tool(Arc::clone(&env)),

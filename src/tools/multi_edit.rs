@@ -8,9 +8,10 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::change::{self, EditedFile};
+use crate::committed_secrets::ReadingTool;
 use crate::edit_file::engine::TextEdit;
 use crate::edit_file::{matching, prepare_edit};
-use crate::{ToolEnvironment, spec};
+use crate::spec;
 
 const NAME: &str = "multi_edit";
 
@@ -18,7 +19,7 @@ const NAME: &str = "multi_edit";
 const EDITS_MAX: usize = 100;
 
 /// Creates the tool `multi_edit`.
-pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
+pub fn tool(env: Arc<ReadingTool>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
         "Makes several edits of one file as edit_file does, each on what the one before it left. \
@@ -53,12 +54,12 @@ struct Arguments {
 }
 
 async fn prepare(
-    env: Arc<ToolEnvironment>,
+    tool: Arc<ReadingTool>,
     Arguments { path, edits }: Arguments,
     call: CallContext,
 ) -> Result<Prepared, ToolError> {
     let make = move |before: &[u8], shown: &str, fuzzy| apply(&edits, before, shown, fuzzy);
-    prepare_edit(NAME, &path, env, call, make).await
+    prepare_edit(NAME, &path, &tool, call, make).await
 }
 
 /// Applies all `edits` in order to the content `before`. Fails with the first edit that fails (see

@@ -7,14 +7,15 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::change::{self, EditedFile};
+use crate::committed_secrets::ReadingTool;
 use crate::text::{BOM, is_binary, is_crlf, with_crlf};
-use crate::{ToolEnvironment, sized, spec};
+use crate::{sized, spec};
 
 /// Name of the tool `write_file`.
 pub const NAME: &str = "write_file";
 
 /// Creates the tool `write_file`.
-pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
+pub fn tool(env: Arc<ReadingTool>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
         "Creates or replaces a whole file, and creates its parent folders. Replacing keeps permissions \
@@ -36,10 +37,12 @@ struct Arguments {
 }
 
 async fn prepare(
-    env: Arc<ToolEnvironment>,
+    tool: Arc<ReadingTool>,
     Arguments { path, content }: Arguments,
     call: CallContext,
 ) -> Result<Prepared, ToolError> {
+    tool.committed.search_once().await;
+    let env = Arc::clone(&tool.env);
     let place = env.workspace.locate(&path)?;
     let size = place.entry().map_or(0, |entry| entry.size).max(content.len() as u64);
     let make = |before: &[u8], path: &str, _| {

@@ -512,6 +512,28 @@ fn file_behind_a_secret_link_is_closed_before_the_first_command() {
     assert!(results[4].contains("plain words"), "{results:?}");
 }
 
+/// An error about an edit that does not fit quotes the lines that are closest to it.
+#[test]
+fn file_behind_a_secret_link_is_closed_to_changes_before_the_first_command() {
+    let edit = json!({"oldString": "API_KEY=x", "newString": "y"});
+    let of = |path: &str| json!({"path": path, "oldString": "API_KEY=x", "newString": "y"});
+    for (tool, arguments) in [
+        ("edit_file", of("data/real.txt")),
+        ("multi_edit", json!({"path": "data/real.txt", "edits": [edit]})),
+        ("write_file", json!({"path": "data/real.txt", "content": "mine"})),
+    ] {
+        let server = ModelServer::start(vec![calls(&[(tool, arguments)]), says("done")]);
+        let machine = Machine::with(&server);
+        let secret = "API_KEY=z9z9z9z9z9z9\n";
+        machine.write("data/real.txt", secret);
+        std::os::unix::fs::symlink("data/real.txt", machine.work(".env")).unwrap();
+        machine.posse(&["run", "--permission-mode", "auto", "go"]);
+        let results = server.tool_results();
+        assert!(results.iter().all(|text| !text.contains("z9z9")), "{tool}: {results:?}");
+        assert_eq!(machine.read("data/real.txt"), secret, "{tool}: {results:?}");
+    }
+}
+
 /// A file that the user changes while a call waits for permission is not read.
 #[test]
 fn file_that_changes_before_it_is_read_is_withheld() {

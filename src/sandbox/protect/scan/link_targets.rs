@@ -37,8 +37,21 @@ impl Scan {
         folders: impl Iterator<Item = &'a ScannedFolder>,
     ) -> LinkTargets {
         let mut targets = LinkTargets::default();
-        for (link, text) in folders.flat_map(|folder| &folder.links) {
-            self.add_link_target(root, link, text, &mut targets);
+        let links: Vec<&(Arc<Path>, PathBuf)> = folders.flat_map(|folder| &folder.links).collect();
+        // What such a link leads to depends on the process that follows it.
+        let is_relative_to_process = links.iter().any(|(_, text)| names_process(text));
+        let mut ends = Vec::new();
+        for (link, text) in links {
+            let is_resolved = self.add_link_target(root, link, text, &mut targets);
+            if !is_resolved || is_relative_to_process {
+                ends.extend(end_behind_parents(text));
+            }
+        }
+        if !ends.is_empty() {
+            let paths = self.folders.keys().map(|path| Path::new(path));
+            let may_be_target = |path: &&Path| ends.iter().any(|end| path.ends_with(end));
+            let found = paths.filter(may_be_target).filter(|path| self.is_target(root, path));
+            targets.ordinary.extend(found.map(Arc::from));
         }
         let from_elsewhere = self.from_elsewhere.iter().filter(|path| self.is_target(root, path));
         targets.ordinary.extend(from_elsewhere.cloned());
@@ -87,7 +100,14 @@ impl Scan {
         }
     }
 
-    fn add_link_target(&self, root: &Root, link: &Path, text: &Path, targets: &mut LinkTargets) {
+    /// Adds the target of `link` with this text. Returns false if it leads nowhere at present.
+    fn add_link_target(
+        &self,
+        root: &Root,
+        link: &Path,
+        text: &Path,
+        targets: &mut LinkTargets,
+    ) -> bool {
         // The usual case, without system calls: links are relative and lead to ordinary folders.
         let mut parts = text.components().skip_while(|part| *part == Component::ParentDir);
         if text.is_relative() && parts.all(|part| matches!(part, Component::Normal(_))) {
@@ -95,11 +115,12 @@ impl Scan {
             let depth = |path: &Path| path.components().count();
             let ups = text.components().filter(|part| *part == Component::ParentDir).count();
             if ups <= depth(above) && self.is_ordinary(&normalise(&above.join(text))) {
-                return;
+                return true;
             }
         }
         let Ok(resolved) = std::fs::canonicalize(root.path.join(link)) else {
-            return self.add_by_identity(root, link, targets);
+            self.add_by_identity(root, link, targets);
+            return false;
         };
         match resolved.strip_prefix(&root.path) {
             Ok(relative) if self.is_target(root, relative) => {
@@ -108,5 +129,28 @@ impl Scan {
             Ok(_) => {}
             Err(_) => drop(targets.elsewhere.insert(resolved)),
         }
+        true
     }
+}
+
+/// True for the text of a link into the folders of a process, such as `/proc/self/cwd`.
+fn names_process(text: &Path) -> bool {
+    text.starts_with("/proc") || text.starts_with("/dev/fd")
+}
+
+/// The end of the text of a link behind its last `..`, or behind the folder of a process, if it may lead
+/// to another folder later: the part before may not exist yet, or be a link. `None` for other texts.
+fn end_behind_parents(text: &Path) -> Option<PathBuf> {
+    let parts: Vec<Component<'_>> = text.components().collect();
+    let last = parts.iter().rposition(|part| *part == Component::ParentDir);
+    let names_before =
+        |at: usize| parts[..at].iter().any(|part| matches!(part, Component::Normal(_)));
+    let begin = match last {
+        Some(at) if names_before(at) => at + 1,
+        // `/`, `proc`, the process, and the name of one of its folders.
+        _ if names_process(text) => 4,
+        _ => return None,
+    };
+    let end: PathBuf = parts.get(begin..)?.iter().collect();
+    (!end.as_os_str().is_empty()).then_some(end)
 }

@@ -340,3 +340,31 @@ fn links_to_and_fro_between_roots_are_followed_to_the_end() {
         assert_eq!(findings.len(), 1, "{levels}: {findings:?}");
     }
 }
+
+#[test]
+fn links_that_lead_elsewhere_for_other_processes_or_later_are_followed() {
+    for text in [
+        "/proc/self/cwd/../node_modules/app",
+        "/proc/self/cwd/node_modules/app",
+        "later/../node_modules/app",
+        "cwd/../node_modules/app",
+    ] {
+        let world = ProtectedWorkspace::new();
+        let findings = world.after(|root| {
+            write(root, "node_modules/app/.envrc", "./evil\n");
+            fs::create_dir(root.join("sub")).unwrap();
+            symlink("/proc/self/cwd", root.join("sub/cwd")).unwrap();
+            symlink(text, root.join("sub/app")).unwrap();
+        });
+        assert!(!world.exists("node_modules/app/.envrc"), "{text}: {findings:?}");
+    }
+    // A link that leads nowhere says nothing about a package.
+    let world = ProtectedWorkspace::new();
+    assert_eq!(
+        world.after(|root| {
+            write(root, "node_modules/app/.envrc", "of the package\n");
+            symlink("gone/app", root.join("app")).unwrap();
+        }),
+        []
+    );
+}
