@@ -48,7 +48,7 @@ impl Scan {
             }
         }
         if !ends.is_empty() {
-            let paths = self.folders.keys().map(|path| Path::new(path));
+            let paths = self.folders.keys().map(Path::new);
             let may_be_target = |path: &&Path| ends.iter().any(|end| path.ends_with(end));
             let found = paths.filter(may_be_target).filter(|path| self.is_target(root, path));
             targets.ordinary.extend(found.map(Arc::from));
