@@ -96,9 +96,9 @@ fn written(name: &str) -> String {
 /// Minimum letters of a query that is also looked for in the descriptions of commands.
 const WORD_LETTERS_MIN: usize = 3;
 
-/// How far the command is from `query`: 0 if its name begins so, then by its other names, by a part
-/// of the name, by a word of its description, and by letters of the name in the same order. `None` if
-/// it does not match.
+/// Rank of the command among those that `query` may mean; the lowest one comes first. 0: the name
+/// begins with `query`; 1: another name does; 2: the name contains it; 3: a word of the description
+/// begins with it; 4: the name contains its letters in this order. `None`: the command does not match.
 fn distance(entry: &Command, query: &str) -> Option<u8> {
     let begins = |name: &str| name.starts_with(query);
     let mut letters = entry.name.chars();

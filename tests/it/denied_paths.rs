@@ -337,7 +337,7 @@ fn absolute_rules_through_a_link_count_for_settings_and_agents() {
         let machine = Machine::with(&server);
         machine.write("private/x", "contents of the private file\n");
         symlink(machine.path(""), machine.path("link")).unwrap();
-        let glob = machine.path("link/work/private/**").display().to_string();
+        let glob = machine.path("link").join("work").join("private/**").display().to_string();
         let rule = json!({"tool": "*", "match": {"pathGlob": glob}, "decision": "deny"});
         let text = std::fs::read_to_string(machine.path("posse/config/config.json")).unwrap();
         let mut config: Value = serde_json::from_str(&text).unwrap();

@@ -230,7 +230,6 @@ pub fn is_entry_of_git(folded: &[u8], is_file: bool) -> bool {
     let kind = if is_file { PlaceKind::File } else { PlaceKind::Folder };
     settings_of_repository(folded, kind).is_some()
         || dangerous(GitPart::Top, folded).is_some()
-        || folded == b"packed-refs"
         || TOP_FOLDERS.iter().any(is_same)
         || (is_file && is_file_of_git(folded))
 }
@@ -240,7 +239,7 @@ fn is_file_of_git(folded: &[u8]) -> bool {
     TOP_FILES.iter().any(|known| *fold(known.as_bytes()) == *name)
         || TOP_BEGINNINGS.iter().any(|beginning| name.starts_with(&fold(beginning.as_bytes())))
         || name.ends_with(b"_head")
-        || name.starts_with(b"config")
+        || matches!(name, b"config" | b"config.worktree")
 }
 
 /// Returns the kind of a name that steers git in every repository.

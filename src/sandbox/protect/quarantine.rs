@@ -135,13 +135,14 @@ fn rename_beside(folder: &OwnedFd, name: &Path) -> Result<PathBuf, Errno> {
 /// Renames what has a protected name, and the `HEAD` of each folder that git accepts as a
 /// repository, anywhere below the folder `name`. Otherwise it would take effect there, and each
 /// scan would find only the outermost ones. A command decides on the size and the depth, so
-/// there is no recursion. Entries that cannot be renamed stay.
+/// there is no recursion. Entries that cannot be renamed stay. If it takes
+/// longer than [`RENAME_TIME`], the folder loses all permissions instead.
 fn rename_inside(folder: &OwnedFd, name: &Path) {
     let Ok(opened) = openat(folder, name, FOLDER | OFlag::O_NOFOLLOW, Mode::empty()) else {
         return;
     };
     let top = Root { path: PathBuf::new(), folder: opened };
-    // What is near the top is most easily met.
+    // Breadth first: programs reach the names near the top most easily.
     let mut waiting = VecDeque::from([PathBuf::new()]);
     let begin = Instant::now();
     while let Some(path) = waiting.pop_front() {

@@ -38,7 +38,7 @@ impl Scan {
     ) -> LinkTargets {
         let mut targets = LinkTargets::default();
         let links: Vec<&(Arc<Path>, PathBuf)> = folders.flat_map(|folder| &folder.links).collect();
-        // What such a link leads to depends on the process that follows it.
+        // A link such as `/proc/self/cwd/x` leads to another folder in each process.
         let is_relative_to_process = links.iter().any(|(_, text)| names_process(text));
         let mut ends = Vec::new();
         for (link, text) in links {
@@ -147,7 +147,7 @@ fn end_behind_parents(text: &Path) -> Option<PathBuf> {
         |at: usize| parts[..at].iter().any(|part| matches!(part, Component::Normal(_)));
     let begin = match last {
         Some(at) if names_before(at) => at + 1,
-        // `/`, `proc`, the process, and the name of one of its folders.
+        // `/proc/PROCESS/FOLDER` and `/dev/fd/NUMBER` have four components.
         _ if names_process(text) => 4,
         _ => return None,
     };
