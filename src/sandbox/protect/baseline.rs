@@ -44,6 +44,8 @@ pub(super) struct Baseline {
     pub(super) unreadable: HashMap<ProtectedPath, FolderChange>,
     /// Parts, commit and branches of each `.git` folder, which a command may delete.
     pub(super) contents: HashMap<ProtectedPath, RepositoryContents>,
+    /// Links of which the scan could not tell where they will lead, with their texts.
+    pub(super) uncertain_links: HashMap<ProtectedPath, PathBuf>,
     /// True if mounts can hold everything that git obeys.
     pub(super) holds_git: bool,
     /// Position in the log of tool writes at the time of the scan.
@@ -112,6 +114,10 @@ impl GuardState {
             is_complete,
             unreadable,
             contents: HashMap::new(),
+            uncertain_links: self
+                .uncertain_links()
+                .map(|(key, text)| (key, text.clone()))
+                .collect(),
             holds_git: true,
             since: log.since(),
             time: SystemTime::now(),
@@ -146,6 +152,14 @@ impl GuardState {
             self.undisturbed = Some(Arc::clone(&baseline));
         }
         baseline
+    }
+
+    /// Links of which the last scan could not tell where they will lead, with their texts.
+    pub(super) fn uncertain_links(&self) -> impl Iterator<Item = (ProtectedPath, &PathBuf)> {
+        self.roots.iter().enumerate().flat_map(|(at, watched)| {
+            let links = watched.scan.uncertain_links();
+            links.iter().map(move |(path, text)| ((at, Arc::clone(path)), text))
+        })
     }
 
     /// Returns the current state of an item, to the extent of its earlier state `before`. `None` if

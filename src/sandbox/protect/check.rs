@@ -87,6 +87,15 @@ impl GuardState {
                 findings.push(Finding::new(path, change, ProtectAction::Left));
             }
         }
+        let is_known = |key: &ProtectedPath, text: &PathBuf| {
+            baseline.uncertain_links.get(key).is_some_and(|before| before == text)
+        };
+        let links = self.uncertain_links().filter(|(key, text)| !is_known(key, text));
+        let links = links.map(|(key, _)| {
+            let change = ProtectedChange::UncertainLink;
+            Finding::new(self.path(&key), change, ProtectAction::Left)
+        });
+        add_findings(&mut findings, links.collect());
         if self.running == 0 {
             self.baseline = None;
             self.owed = None;

@@ -99,6 +99,9 @@ pub enum ProtectedChange {
     /// A protected file has changed, or was created, since a command started that was not checked,
     /// because posse ended before.
     Unchecked,
+    /// A link was created or changed, and may lead to another place later, or in another process: what
+    /// is there was not checked.
+    UncertainLink,
     /// Files below this root kept changing during the check, so changes may be missed.
     KeepsChanging,
 }
@@ -135,6 +138,10 @@ impl Finding {
                 "{path} has more folders than are scanned, or folders that cannot be read: files \
                  that a command creates in the rest are not found"
             ),
+            ProtectedChange::UncertainLink => format!(
+                "{path} is a new link that may lead elsewhere later, or in another program: {}",
+                self.advice()
+            ),
             ProtectedChange::KeepsChanging => format!(
                 "{path} kept changing while it was checked: the last protected files that were \
                  created in it may not be found"
@@ -152,6 +159,9 @@ impl Finding {
         match self.what {
             ProtectedChange::Interrupted => "look at its commits before you continue or abort it",
             ProtectedChange::Excludes => "look at them before you rely on a checkpoint",
+            ProtectedChange::UncertainLink => {
+                "look where it leads before a program is started in that folder"
+            }
             _ => "check it before a program is started in that folder",
         }
     }
@@ -198,6 +208,7 @@ impl fmt::Display for Finding {
             ProtectedChange::CameWithRepository => "is protected and came with a new work tree",
             ProtectedChange::Unchecked
             | ProtectedChange::TooMuch
+            | ProtectedChange::UncertainLink
             | ProtectedChange::KeepsChanging => return f.write_str(&self.without_action(&path)),
         };
         write!(f, "{path} {change}{}", self.whose.described())?;

@@ -8,9 +8,10 @@
 
 mod classify;
 mod link_targets;
+mod link_walk;
 mod lookup;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -127,6 +128,9 @@ pub(super) struct Scan {
     link_targets: BTreeSet<Arc<Path>>,
     /// Folders outside of the root to which links in ordinary folders lead.
     targets_elsewhere: BTreeSet<PathBuf>,
+    /// Links in ordinary folders of which the last scan could not tell where they will lead, with their
+    /// texts.
+    uncertain_links: BTreeMap<Arc<Path>, PathBuf>,
     /// Paths below the root to which links in other roots lead.
     from_elsewhere: BTreeSet<Arc<Path>>,
     /// Watches of folders. `None` for a root with few folders, after an incomplete scan, or if the
@@ -161,6 +165,7 @@ impl Default for Scan {
             identities: HashMap::new(),
             number: 0,
             link_targets: BTreeSet::new(),
+            uncertain_links: BTreeMap::new(),
             targets_elsewhere: BTreeSet::new(),
             from_elsewhere: BTreeSet::new(),
             watch: None,
@@ -285,7 +290,8 @@ impl Scan {
             let mut found = self.run_once(root, bounds, begin);
             folders_read += found.folders_read;
             found.folders_read = folders_read;
-            let targets = self.resolve(root, self.folders.values());
+            let mut targets = self.resolve(root, self.folders.values());
+            self.uncertain_links = std::mem::take(&mut targets.uncertain);
             if targets.is(self) || is_last {
                 found.is_complete &= targets.is(self);
                 return found;

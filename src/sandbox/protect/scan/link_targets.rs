@@ -1,6 +1,6 @@
 //! Targets of links: folders that are scanned as ordinary ones although their path says otherwise.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use posse_base::protected;
 
 use crate::protect::place::{self, PlaceKind, Root, Stat};
 use crate::protect::scan::classify::{FolderRole, NameScope};
+use crate::protect::scan::link_walk::way_of;
 use crate::protect::scan::{Scan, ScannedFolder};
 
 /// Folders to which links lead.
@@ -19,6 +20,9 @@ pub(super) struct LinkTargets {
     pub(super) ordinary: BTreeSet<Arc<Path>>,
     /// Files and folders outside of the root.
     pub(super) elsewhere: BTreeSet<PathBuf>,
+    /// Links that may lead elsewhere later, or for another process, with their texts. What they lead
+    /// to then is not known.
+    pub(super) uncertain: BTreeMap<Arc<Path>, PathBuf>,
 }
 
 impl LinkTargets {
@@ -37,16 +41,12 @@ impl Scan {
         folders: impl Iterator<Item = &'a ScannedFolder>,
     ) -> LinkTargets {
         let mut targets = LinkTargets::default();
-        let links: Vec<&(Arc<Path>, PathBuf)> = folders.flat_map(|folder| &folder.links).collect();
-        // A link such as `/proc/self/cwd/x` leads to another folder in each process.
-        let is_relative_to_process = links.iter().any(|(_, text)| names_process(text));
         let mut ends = Vec::new();
-        for (link, text) in links {
-            let is_resolved = self.add_link_target(root, link, text, &mut targets);
-            if !is_resolved || is_relative_to_process {
-                ends.extend(end_behind_parents(text));
-            }
+        for (link, text) in folders.flat_map(|folder| &folder.links) {
+            ends.extend(self.add_link_target(root, link, text, &mut targets));
         }
+        // A link such as `/proc/self/cwd/x` may lead to each folder with that end.
+        ends.retain(|end| !end.as_os_str().is_empty());
         if !ends.is_empty() {
             let paths = self.folders.keys().map(Path::new);
             let may_be_target = |path: &&Path| ends.iter().any(|end| path.ends_with(end));
@@ -100,14 +100,15 @@ impl Scan {
         }
     }
 
-    /// Adds the target of `link` with this text. Returns false if it leads nowhere at present.
+    /// Adds the target of `link` with this text. Returns the end of the way if it may lead elsewhere,
+    /// as in [`LinkWay::uncertain`](super::link_walk::LinkWay::uncertain).
     fn add_link_target(
         &self,
         root: &Root,
-        link: &Path,
+        link: &Arc<Path>,
         text: &Path,
         targets: &mut LinkTargets,
-    ) -> bool {
+    ) -> Option<PathBuf> {
         // The usual case, without system calls: links are relative and lead to ordinary folders.
         let mut parts = text.components().skip_while(|part| *part == Component::ParentDir);
         if text.is_relative() && parts.all(|part| matches!(part, Component::Normal(_))) {
@@ -115,42 +116,39 @@ impl Scan {
             let depth = |path: &Path| path.components().count();
             let ups = text.components().filter(|part| *part == Component::ParentDir).count();
             if ups <= depth(above) && self.is_ordinary(&normalise(&above.join(text))) {
-                return true;
+                return None;
             }
         }
-        let Ok(resolved) = std::fs::canonicalize(root.path.join(link)) else {
+        let way = way_of(&root.path.join(link), text);
+        if way.is_too_long {
             self.add_by_identity(root, link, targets);
-            return false;
-        };
-        match resolved.strip_prefix(&root.path) {
-            Ok(relative) if self.is_target(root, relative) => {
-                targets.ordinary.insert(relative.into());
-            }
-            Ok(_) => {}
-            Err(_) => drop(targets.elsewhere.insert(resolved)),
         }
-        true
+        let below = way.target.as_deref().map(|path| path.strip_prefix(&root.path));
+        let is_unknown = match below {
+            Some(Ok(target)) if way.exists => {
+                if self.is_target(root, target) {
+                    targets.ordinary.insert(target.into());
+                }
+                false
+            }
+            // A program of the user may create it later, in a folder where names do not count.
+            Some(Ok(target)) => is_in_package_folder(target),
+            Some(Err(_)) => {
+                targets.elsewhere.extend(way.target.filter(|_| way.exists));
+                false
+            }
+            None => false,
+        };
+        if is_unknown || way.uncertain.is_some() {
+            targets.uncertain.insert(Arc::clone(link), text.to_owned());
+        }
+        way.uncertain
     }
 }
 
-/// True for the text of a link into the folders of a process, such as `/proc/self/cwd`.
-fn names_process(text: &Path) -> bool {
-    text.starts_with("/proc") || text.starts_with("/dev/fd")
-}
-
-/// The end of the text of a link behind its last `..`, or behind the folder of a process, if it may lead
-/// to another folder later: the part before may not exist yet, or be a link. `None` for other texts.
-fn end_behind_parents(text: &Path) -> Option<PathBuf> {
-    let parts: Vec<Component<'_>> = text.components().collect();
-    let last = parts.iter().rposition(|part| *part == Component::ParentDir);
-    let names_before =
-        |at: usize| parts[..at].iter().any(|part| matches!(part, Component::Normal(_)));
-    let begin = match last {
-        Some(at) if names_before(at) => at + 1,
-        // `/proc/PROCESS/FOLDER` and `/dev/fd/NUMBER` have four components.
-        _ if names_process(text) => 4,
-        _ => return None,
-    };
-    let end: PathBuf = parts.get(begin..)?.iter().collect();
-    (!end.as_os_str().is_empty()).then_some(end)
+/// True for a path in a folder of another role than an ordinary one, such as `node_modules`.
+fn is_in_package_folder(path: &Path) -> bool {
+    path.iter().any(|name| {
+        protected::is_vendored(name.as_bytes()) || protected::is_dot_git(name.as_bytes())
+    })
 }

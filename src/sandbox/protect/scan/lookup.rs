@@ -1,6 +1,6 @@
 //! Lookups in the result of the last scan.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -13,6 +13,12 @@ impl Scan {
     /// Folders outside of the root to which links in ordinary folders lead, as of the last scan.
     pub(in crate::protect) fn targets_elsewhere(&self) -> &BTreeSet<PathBuf> {
         &self.targets_elsewhere
+    }
+
+    /// Links in ordinary folders of which the last scan could not tell where they will lead, with their
+    /// texts.
+    pub(in crate::protect) fn uncertain_links(&self) -> &BTreeMap<Arc<Path>, PathBuf> {
+        &self.uncertain_links
     }
 
     /// Paths, below the root, of links in ordinary folders, as of the last scan.

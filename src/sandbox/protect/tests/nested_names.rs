@@ -358,7 +358,7 @@ fn links_that_lead_elsewhere_for_other_processes_or_later_are_followed() {
         });
         assert!(!world.exists("node_modules/app/.envrc"), "{text}: {findings:?}");
     }
-    // A link that leads nowhere says nothing about a package.
+    // A link that leads nowhere in an ordinary folder says nothing about a package.
     let world = ProtectedWorkspace::new();
     assert_eq!(
         world.after(|root| {
@@ -367,4 +367,44 @@ fn links_that_lead_elsewhere_for_other_processes_or_later_are_followed() {
         }),
         []
     );
+}
+
+/// Links, as pairs of path and text, and the paths of those that are reported.
+type UncertainLinks<'t> = (&'t [(&'t str, &'t str)], &'t [&'t str]);
+
+/// What such a link leads to after a step of the user was not checked.
+#[test]
+fn new_links_that_may_lead_elsewhere_later_are_reported() {
+    let deep = "../".repeat(30) + "proc/self/cwd/node_modules/app";
+    let table: &[UncertainLinks<'_>] = &[
+        (&[("node_modules/l", "."), ("x", "target/../node_modules/l/app")], &["x"]),
+        (&[("up", "target/.."), ("x", "up/node_modules/app")], &["up", "x"]),
+        (&[("node_modules/l", "app"), ("x", "target/../node_modules/l")], &["x"]),
+        (&[("sub/x", &deep)], &["sub/x"]),
+        (&[("sub/x", "/tmp/../proc/self/cwd/node_modules/app")], &["sub/x"]),
+        (&[("p", "/proc/self"), ("sub/x", "../p/cwd/node_modules/app")], &["p", "sub/x"]),
+        (&[("node_modules/l", "."), ("sub/x", "/proc/self/cwd/../node_modules/l/app")], &["sub/x"]),
+        (&[("x", "node_modules/pkg")], &["x"]),
+        (&[("x", "/dev/fd/3/app")], &["x"]),
+        (&[("x", "gone"), ("sub/x", "../gone/app"), ("y", "node_modules"), ("own", "own")], &[]),
+    ];
+    for (links, expected) in table {
+        let world = ProtectedWorkspace::new();
+        let findings = world.after(|root| {
+            write(root, "node_modules/app/readme", "of the package\n");
+            fs::create_dir(root.join("sub")).unwrap();
+            for (link, text) in *links {
+                symlink(text, root.join(link)).unwrap();
+            }
+        });
+        let reported: Vec<&Path> = findings
+            .iter()
+            .filter(|finding| finding.what == ProtectedChange::UncertainLink)
+            .map(|finding| finding.path.strip_prefix(&world.root).unwrap())
+            .collect();
+        let expected: Vec<&Path> = expected.iter().map(Path::new).collect();
+        assert_eq!(reported, expected, "{links:?}: {findings:?}");
+        // A link is reported once, and links of the user are not.
+        assert_eq!(world.after(|root| write(root, "other", "")), [], "{links:?}");
+    }
 }
