@@ -32,7 +32,7 @@ use Class::{Authority, Editor, Git, Instructions, Pipeline, Start};
 
 /// Names that are protected in every folder, in lower case, sorted for binary search; each with its
 /// class, and the programs that read it.
-const NAMES: [(&str, Class, &str); 328] = [
+const NAMES: [(&str, Class, &str); 333] = [
     (".agent", Authority, "agents: project folder"),
     (".agents", Authority, "agents: project folder"),
     (".aiassistant", Instructions, "JetBrains AI Assistant"),
@@ -79,6 +79,7 @@ const NAMES: [(&str, Class, &str); 328] = [
     (".cshrc", Start, "csh"),
     (".ctags", Start, "Universal Ctags"),
     (".ctags.d", Start, "Universal Ctags"),
+    (".curlrc", Start, "curl"),
     (".cursor", Authority, "Cursor"),
     (".cursorrules", Instructions, "Cursor"),
     (".devcontainer", Editor, "dev containers"),
@@ -156,6 +157,7 @@ const NAMES: [(&str, Class, &str); 328] = [
     (".lefthook.yaml", Pipeline, "lefthook"),
     (".lefthook.yml", Pipeline, "lefthook"),
     (".lessfilter", Start, "lesspipe"),
+    (".lesskey", Start, "less"),
     (".lfsconfig", Git, "Git LFS"),
     (".lintr", Editor, "lintr, and editors that run it"),
     (".lldbinit", Start, "lldb"),
@@ -177,6 +179,7 @@ const NAMES: [(&str, Class, &str); 328] = [
     (".nlsp-settings", Editor, "Neovim with neoconf"),
     (".node-version", Start, "fnm, nodenv"),
     (".nova", Editor, "Nova"),
+    (".npm-init.js", Pipeline, "npm"),
     (".npmrc", Pipeline, "npm"),
     (".nvim.lua", Editor, "Neovim"),
     (".nvimrc", Editor, "Neovim"),
@@ -244,6 +247,7 @@ const NAMES: [(&str, Class, &str); 328] = [
     (".solargraph.yml", Editor, "Solargraph"),
     (".sqliterc", Start, "sqlite3"),
     (".standard.yml", Editor, "Standard, and editors that run it"),
+    (".tclshrc", Start, "tclsh"),
     (".tcshrc", Start, "tcsh"),
     (".teamcity", Pipeline, "TeamCity"),
     (".tekton", Pipeline, "Tekton"),
@@ -260,6 +264,7 @@ const NAMES: [(&str, Class, &str); 328] = [
     (".vimrc.local", Editor, "Vim with a local-vimrc plugin"),
     (".vs", Editor, "Visual Studio"),
     (".vscode", Editor, "VS Code"),
+    (".wgetrc", Start, "wget"),
     (".windsurf", Authority, "Windsurf"),
     (".windsurfrules", Instructions, "Windsurf"),
     (".woodpecker", Pipeline, "Woodpecker CI"),
@@ -365,7 +370,7 @@ const NAMES: [(&str, Class, &str); 328] = [
 
 /// Names that are protected only directly in a folder of a certain name: name of the folder,
 /// protected name, class, and the programs that read it.
-const PAIRS: [(&str, &str, Class, &str); 65] = [
+const PAIRS: [(&str, &str, Class, &str); 66] = [
     (".bundle", "config", Pipeline, "Bundler"),
     (".cargo", "config", Pipeline, "Cargo"),
     (".cargo", "config.toml", Pipeline, "Cargo"),
@@ -389,6 +394,7 @@ const PAIRS: [(&str, &str, Class, &str); 65] = [
     (".config", "tmux", Start, "tmux"),
     (".config", "vim", Editor, "Vim"),
     (".config", "zsh", Start, "zsh"),
+    (".docker", "cli-plugins", Start, "Docker"),
     (".forgejo", "workflows", Pipeline, "Forgejo"),
     (".git", "lazygit.yml", Git, "lazygit"),
     (".gitea", "workflows", Pipeline, "Gitea"),

@@ -73,6 +73,7 @@ mod networks;
 // Journals of interrupted runs.
 mod journal;
 // Resumed sessions.
+mod reported_names;
 mod resume;
 // Agents that change the same files.
 mod writers;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use posse_base::failure::printable;
+use serde::Serializer;
 
 /// Number of findings from which a check no longer reports those that it handled. It still handles
 /// them, and reports those that are left in place.
@@ -14,6 +15,7 @@ const FINDINGS_MAX: usize = 200;
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Finding {
     /// Path of the protected name.
+    #[serde(serialize_with = "as_text")]
     pub path: PathBuf,
     /// Kind of the change that the command made.
     pub what: ProtectedChange,
@@ -112,17 +114,34 @@ pub enum ProtectedChange {
 pub enum ProtectAction {
     /// The file or folder was moved to this path in the quarantine. A path without a folder is its
     /// new name in the old folder, because the quarantine could not be used.
-    MovedAside(PathBuf),
+    MovedAside(#[serde(serialize_with = "as_text")] PathBuf),
     /// The earlier state was restored. The version that the command left is at this path, as in
     /// [`ProtectAction::MovedAside`]; `None` if it left none.
-    Restored(Option<PathBuf>),
+    Restored(#[serde(serialize_with = "as_optional_text")] Option<PathBuf>),
     /// The dangerous settings or steps were removed from the file; the text that the command left
     /// is at this path.
-    Cleaned(PathBuf),
+    Cleaned(#[serde(serialize_with = "as_text")] PathBuf),
     /// The change was left as the command made it.
     Left,
     /// The change could not be handled, for this reason.
     Failed(String),
+}
+
+/// Serializes a path as text. Bytes that are not UTF-8 become replacement characters: `serde` would
+/// refuse the path, and a command chooses its names.
+fn as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
+}
+
+#[expect(clippy::ref_option, reason = "serde calls it")]
+fn as_optional_text<S: Serializer>(
+    path: &Option<PathBuf>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match path {
+        Some(path) => as_text(path, serializer),
+        None => serializer.serialize_none(),
+    }
 }
 
 impl Finding {
@@ -246,6 +265,30 @@ pub(super) fn add_findings(findings: &mut Vec<Finding>, found: Vec<Finding>) {
     for finding in handled {
         if findings.len() < FINDINGS_MAX && !findings.contains(&finding) {
             findings.push(finding);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+
+    #[test]
+    fn paths_of_any_bytes_are_serialized() {
+        let path = PathBuf::from(OsStr::from_bytes(b"r\xff/.envrc"));
+        for action in [
+            ProtectAction::MovedAside(path.clone()),
+            ProtectAction::Restored(Some(path.clone())),
+            ProtectAction::Restored(None),
+            ProtectAction::Cleaned(path.clone()),
+            ProtectAction::Left,
+        ] {
+            let finding = Finding::new(path.clone(), ProtectedChange::Created, action);
+            let written = serde_json::to_value(&finding).unwrap();
+            assert_eq!(written["path"], "r\u{fffd}/.envrc");
         }
     }
 }

@@ -34,6 +34,11 @@ struct ProtectedWorkspace {
     _folder: TempDir,
 }
 
+/// Number of findings that were not only reported.
+fn handled(findings: &[Finding]) -> usize {
+    findings.iter().filter(|finding| finding.action != ProtectAction::Left).count()
+}
+
 impl ProtectedWorkspace {
     fn new() -> ProtectedWorkspace {
         ProtectedWorkspace::with(|_| {})

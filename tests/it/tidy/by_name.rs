@@ -105,7 +105,7 @@ const REASONS: &[(&str, usize, &str)] = &[
     ("src/sandbox/protect/quarantine.rs", 2, OWN),
     ("src/sandbox/protect/references.rs", 5, PROTECTS),
     ("src/sandbox/protect/running_marks.rs", 9, OWN),
-    ("src/sandbox/protect/scan/link_targets.rs", 1, PROTECTS),
+    ("src/sandbox/protect/scan/link_walk.rs", 1, PROTECTS),
     ("src/sandbox/protect/state.rs", 1, "only in tests"),
     ("src/sandbox/protect/stores.rs", 6, PROTECTS),
     ("src/sandbox/protect/tool_writes.rs", 2, STATUS),

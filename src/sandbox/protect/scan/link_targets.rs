@@ -123,32 +123,22 @@ impl Scan {
         if way.is_too_long {
             self.add_by_identity(root, link, targets);
         }
-        let below = way.target.as_deref().map(|path| path.strip_prefix(&root.path));
-        let is_unknown = match below {
-            Some(Ok(target)) if way.exists => {
-                if self.is_target(root, target) {
+        if way.exists
+            && let Some(target) = &way.target
+        {
+            match target.strip_prefix(&root.path) {
+                Ok(target) if self.is_target(root, target) => {
                     targets.ordinary.insert(target.into());
                 }
-                false
+                Ok(_) => {}
+                Err(_) => drop(targets.elsewhere.insert(target.clone())),
             }
-            // A program of the user may create it later, in a folder where names do not count.
-            Some(Ok(target)) => is_in_package_folder(target),
-            Some(Err(_)) => {
-                targets.elsewhere.extend(way.target.filter(|_| way.exists));
-                false
-            }
-            None => false,
-        };
-        if is_unknown || way.uncertain.is_some() {
+        }
+        // What is at the end of these ways may be another folder after a later step of the user, or in
+        // another process.
+        if way.passes_packages || way.is_too_long || way.uncertain.is_some() {
             targets.uncertain.insert(Arc::clone(link), text.to_owned());
         }
         way.uncertain
     }
-}
-
-/// True for a path in a folder of another role than an ordinary one, such as `node_modules`.
-fn is_in_package_folder(path: &Path) -> bool {
-    path.iter().any(|name| {
-        protected::is_vendored(name.as_bytes()) || protected::is_dot_git(name.as_bytes())
-    })
 }

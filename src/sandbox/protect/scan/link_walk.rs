@@ -2,11 +2,13 @@
 //! elsewhere for another process, or later.
 
 use std::collections::VecDeque;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
+use posse_base::protected;
 
 /// Maximum number of links on a way, as in the kernel (`MAXSYMLINKS` in `include/linux/namei.h`).
 const LINKS_MAX: usize = 40;
@@ -23,8 +25,11 @@ pub(super) struct LinkWay {
     /// `..`: the rest of the way behind that part. Then the link may lead elsewhere for another
     /// process, or later.
     pub(super) uncertain: Option<PathBuf>,
-    /// True if the way is longer than the system accepts at once.
+    /// True if the way is longer than the system accepts at once, or in links.
     pub(super) is_too_long: bool,
+    /// True if the way leads through a folder of package managers or git. What is there may be replaced
+    /// at any time.
+    pub(super) passes_packages: bool,
 }
 
 /// Follows the link at `link`, an absolute path of which only the last part may be a link, with the
@@ -49,6 +54,7 @@ pub(super) fn way_of(link: &Path, text: &Path) -> LinkWay {
         if let Some(end) = &mut way.uncertain {
             end.push(&part);
         }
+        way.passes_packages |= is_of_packages(&part);
         at.push(part);
         if is_of_process(&at) {
             way.uncertain = Some(end_in_process(&at, due));
@@ -61,7 +67,10 @@ pub(super) fn way_of(link: &Path, text: &Path) -> LinkWay {
         match std::fs::symlink_metadata(&at) {
             Ok(found) if found.is_symlink() => {
                 let text = std::fs::read_link(&at).ok().filter(|_| links < LINKS_MAX);
-                let Some(text) = text else { return LinkWay::default() };
+                let Some(text) = text else {
+                    (way.is_too_long, way.exists) = (true, false);
+                    return way;
+                };
                 links += 1;
                 at.pop();
                 if let Some(end) = &mut way.uncertain {
@@ -99,6 +108,11 @@ fn push_front(due: &mut VecDeque<OsString>, at: &mut PathBuf, text: &Path) {
             Component::CurDir | Component::Prefix(_) => {}
         }
     }
+}
+
+/// True for the name of a folder of package managers, build tools or git.
+fn is_of_packages(name: &OsStr) -> bool {
+    protected::is_vendored(name.as_bytes()) || protected::is_dot_git(name.as_bytes())
 }
 
 fn is_of_process(path: &Path) -> bool {

@@ -192,7 +192,7 @@ fn links_in_a_row_through_folders_of_packages_are_followed_to_the_end() {
         });
         let path = format!("node_modules/z{levels}/.envrc");
         assert!(!world.exists(&path), "{levels}: {findings:?}");
-        assert_eq!(findings.len(), 1, "{levels}: {findings:?}");
+        assert_eq!(handled(&findings), 1, "{levels}: {findings:?}");
     }
 }
 
@@ -337,7 +337,7 @@ fn links_to_and_fro_between_roots_are_followed_to_the_end() {
         symlink(at(0), roots[0].join("start")).unwrap();
         let findings = protection.check_after(survey);
         assert!(!at(levels).join(".envrc").exists(), "{levels}: {findings:?}");
-        assert_eq!(findings.len(), 1, "{levels}: {findings:?}");
+        assert_eq!(handled(&findings), 1, "{levels}: {findings:?}");
     }
 }
 
@@ -386,7 +386,11 @@ fn new_links_that_may_lead_elsewhere_later_are_reported() {
         (&[("node_modules/l", "."), ("sub/x", "/proc/self/cwd/../node_modules/l/app")], &["sub/x"]),
         (&[("x", "node_modules/pkg")], &["x"]),
         (&[("x", "/dev/fd/3/app")], &["x"]),
-        (&[("x", "gone"), ("sub/x", "../gone/app"), ("y", "node_modules"), ("own", "own")], &[]),
+        (&[("node_modules/l", "l"), ("x", "node_modules/l")], &["x"]),
+        (&[("target", "gone"), ("x", "target/../../node_modules/app")], &["x"]),
+        (&[("x", "/mnt/gone/node_modules/app")], &["x"]),
+        (&[("own", "own"), ("y", "node_modules")], &["own", "y"]),
+        (&[("x", "gone"), ("sub/x", "../gone/app")], &[]),
     ];
     for (links, expected) in table {
         let world = ProtectedWorkspace::new();

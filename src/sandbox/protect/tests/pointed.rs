@@ -157,7 +157,7 @@ fn link_into_another_root_is_scanned_through() {
         write(base, "r2/vendor/lib/.cargo/config.toml", "evil");
         write(base, "r2/vendor/lib/.envrc", "evil");
     });
-    assert_eq!(found, ["r2/vendor/lib/.cargo/config.toml", "r2/vendor/lib/.envrc"]);
+    assert_eq!(found, ["r1/lib", "r2/vendor/lib/.cargo/config.toml", "r2/vendor/lib/.envrc"]);
     // An existing link protects existing files.
     write(&place.base, "r2/vendor/lib/.envrc", "the user's");
     let found = place.after(&["r1", "r2"], |base| write(base, "r2/vendor/lib/.envrc", "evil"));
