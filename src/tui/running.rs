@@ -120,6 +120,7 @@ pub(super) async fn run(
     let mut app = App::default();
     app.composer = Composer::new(history.lines());
     app.theme = options.theme;
+    app.own_themes = std::mem::take(&mut options.own_themes);
     app.scrollback = options.alternate.then(Scrollback::default);
     app.view.hides_thinking = !options.shows_thinking;
     let folder;
@@ -132,6 +133,7 @@ pub(super) async fn run(
         keyboard_flags: options.keyboard_flags,
         focus_reports: notifications.needs_focus(),
         title: (notifications.save_title(), notifications.restore_title()),
+        asks_background: options.asks_background && app.theme.depends_on_background(),
     };
     let terminal = Terminal::acquire(modes).map_err(failed)?;
     terminal::capture_panics();
@@ -208,6 +210,9 @@ impl Tui<'_> {
                 let facts = self.environment.setup_facts();
                 self.look_up(commands::COLLECTING, facts, LookupResult::Setup);
             }
+        }
+        for warning in std::mem::take(&mut self.options.warnings) {
+            self.app.view.note(Role::Warn, format!("warning: {warning}"));
         }
         self.restore_draft();
         // Output that was printed meanwhile is above the live region.

@@ -221,8 +221,8 @@ pub(crate) static KEYS: &[ConfigKey] = &[
          server that does not exist; with --unattended: 24h.")
         .variable("POSSE_PATIENCE"),
     key("permissionMode", Choice(PERMISSION_MODES), D::None, Never,
-        "Permission mode of a new session. plan: nothing is changed; ask: changes and commands are \
-         asked about; edits: edits in the workspace are free; auto: what stays inside the full \
+        "Permission mode of a new session. plan: nothing is changed; ask: changes and commands need \
+         approval; edits: edits in the workspace are free; auto: what stays inside the full \
          sandbox is free; locked: only rules and grants allow. Default: auto in a conversation with \
          a person if the sandbox tier is full and checkpoints can be made, otherwise ask."),
     key("permissions", ObjectList, D::None, Tighten,
@@ -354,8 +354,10 @@ pub(crate) static KEYS: &[ConfigKey] = &[
          its next reply."),
     key("ui.showThinking", Bool, D::Bool(true), Harmless,
         "Show the last line of the model's thinking while it thinks."),
-    key("ui.theme", Choice(&["dark", "light", "high-contrast", "none"]), D::None, Harmless,
-        "Colours of the terminal UI.")
+    key("ui.theme", Text, D::Text("auto"), Harmless,
+        "Colours of the terminal UI: auto (dark or light, by the background of the terminal), dark, \
+         light, high-contrast, none, or the name of a file in the folder themes beside your \
+         configuration.")
         .variable("POSSE_THEME"),
     key("version", Whole(1, 1_000_000), D::None, Harmless,
         "Version of this format: 1. A file of a later version is read as far as it is \

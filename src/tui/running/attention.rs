@@ -22,6 +22,7 @@ impl Tui<'_> {
         match input {
             InputEvent::Focus(focused) => self.notifier.focus(*focused),
             InputEvent::Key(_) | InputEvent::Paste(_) => self.notifier.key(),
+            InputEvent::Background(_) => self.terminal.background_reported(),
             InputEvent::Gone => (),
         }
     }
