@@ -1,4 +1,4 @@
-//! Error codes: one variant, one meaning and one row in `docs/guide/error-codes.md` for each.
+//! Error codes: one variant, one meaning and one row in `docs/reference/error-codes.md` for each.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ macro_rules! error_codes {
         }
 
         impl ErrorCode {
-            /// All codes, in the order of `docs/guide/error-codes.md`.
+            /// All codes, in the order of `docs/reference/error-codes.md`.
             pub const ALL: &[ErrorCode] = &[$(ErrorCode::$variant),+];
 
             /// Text of the code, such as `CFG001`.
@@ -27,7 +27,7 @@ macro_rules! error_codes {
                 }
             }
 
-            /// Row of `docs/guide/error-codes.md`: code, meaning, fix, exit codes.
+            /// Row of `docs/reference/error-codes.md`: code, meaning, fix, exit codes.
             pub fn reference(self) -> [&'static str; 4] {
                 match self {
                     $(ErrorCode::$variant => [$code, $meaning, $fix, $exit],)+
@@ -305,7 +305,7 @@ mod tests {
         for [text, meaning, fix] in RESULT_CODES {
             writeln!(table, "| `{text}` | {meaning} | {fix} |").unwrap();
         }
-        let page = include_str!("../../../docs/guide/error-codes.md");
+        let page = include_str!("../../../docs/reference/error-codes.md");
         let rows = page.lines().filter(|line| line.starts_with("| `"));
         let written: Vec<&str> = rows.collect();
         assert!(
