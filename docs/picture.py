@@ -169,7 +169,9 @@ def draw_row(row, style):
 def draw(screens, poster):
     """An animation of screens, each a pair of its time and its text. `poster` is the index of the screen for viewers
     without animations."""
-    total = screens[-1][0] + LAST
+    # The first time of an animation must be 0; with another one, browsers ignore it.
+    begin = screens[0][0]
+    total = screens[-1][0] - begin + LAST
     # Each different content of a row, and the screens that show it.
     shown = {}
     for nth, (_, screen) in enumerate(screens):
@@ -180,6 +182,7 @@ def draw(screens, poster):
                 shown.setdefault((y, drawn), []).append(nth)
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{COLUMNS * WIDE + 32:.0f}" height="{ROWS * HIGH + 36}" '
            'font-family="ui-monospace, Menlo, Consolas, DejaVu Sans Mono, monospace" font-size="14" xml:space="preserve">',
+           "<style>text { white-space: pre }</style>",
            f'<rect width="100%" height="100%" rx="8" fill="{BACKGROUND}"/>']
     for (y, drawn), at in shown.items():
         at = set(at)
@@ -188,7 +191,7 @@ def draw(screens, poster):
         if len(changes) == 1:
             out.append(f"<g {place}>{drawn}</g>")
             continue
-        times = ";".join(f"{screens[nth][0] / total:.4f}".rstrip("0").rstrip(".") for nth in changes)
+        times = ";".join(f"{(screens[nth][0] - begin) / total:.4f}".rstrip("0").rstrip(".") for nth in changes)
         values = ";".join("visible" if nth in at else "hidden" for nth in changes)
         hidden = "" if poster in at else ' visibility="hidden"'
         out.append(f'<g {place}{hidden}>{drawn}<animate attributeName="visibility" values="{values}" keyTimes="{times}" '
