@@ -72,11 +72,13 @@ static TOPICS: &[Topic] = &[
     topic!(["journal"], "format of the journal", "JOURNAL.md"),
     topic!(["local-models", "ollama"], "models on your own machine", "guide/local-models.md"),
     topic!(["network"], "network of commands, by domain", "guide/network.md"),
-    topic!(["permissions"], "commands and permission", "guide/permissions.md"),
+    topic!(["permissions"], "permission modes and decisions", "guide/permissions.md"),
     topic!(["protected-files"], "files that posse guards", "reference/protected-files.md"),
     topic!(["resuming"], "resume a session", "guide/resuming.md"),
     topic!(["review"], "review a change", "guide/review.md"),
     topic!(["scripting"], "run posse from a program", "guide/scripting.md"),
+    topic!(["rules"], "permission rules", "guide/rules.md"),
+    topic!(["secrets"], "secret files", "guide/secrets.md"),
     topic!(["skills"], "skills: instructions for kinds of task", "guide/skills.md"),
     topic!(["trust"], "trust of a project", "guide/trust.md"),
     topic!(["trying", "try"], "try a command before it changes files", "guide/trying.md"),
@@ -482,7 +484,7 @@ mod tests {
     #[test]
     fn headings_and_last_parts_of_keys_are_found() {
         for (word, expected) in [
-            ("secrets", "Secret files"),
+            ("secrets", "Secrets that git tracks"),
             ("notifications", "Notifications"),
             ("policies", "posse doctor policies"),
             ("allowedDomains", "network.allowedDomains"),

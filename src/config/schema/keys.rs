@@ -202,7 +202,8 @@ pub(crate) static KEYS: &[ConfigKey] = &[
         "Domains that commands reach if sandbox.network is ask, or auto with a person: example.org, \
          *.example.org, example.org:8443. Addresses and ports of this machine one by one: localhost:3000."),
     key("network.blockedDomains", TextList, D::None, Never,
-        "Domains that commands never reach through the proxy, whatever allows them."),
+        "Domains that commands never reach through the proxy, even if a list, an answer or a grant \
+         allows them."),
     key("network.uploadLimitBytes", Whole(0, 1_000_000_000_000_000), D::Whole(1_048_576), Never,
         "Bytes that a session sends to a domain before more is asked about. 0: no limit."),
     key("notify.command", CommandLine, D::None, Never,
@@ -327,7 +328,7 @@ pub(crate) static KEYS: &[ConfigKey] = &[
         "Action above the limit: block refuses the call, steer sends the model one steering \
          message. Default: block."),
     key("tools.edit.fuzzy", Bool, D::Bool(false), Trusted,
-        "Let edits match if only trailing blanks, kinds of spaces, quotes or dashes differ; the \
+        "Let edits match if only trailing spaces, kinds of spaces, quotes or dashes differ; the \
          result reports it."),
     key("tools.edit.requireRead", Bool, D::Bool(false), Trusted,
         "Refuse to edit a file that the session has not read, or that changed since."),
