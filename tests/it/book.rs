@@ -18,6 +18,8 @@ struct Page {
     /// Line and target of each link and image.
     links: Vec<(usize, String)>,
     blocks: Vec<CodeBlock>,
+    /// Line and text of each piece of prose: no code.
+    prose: Vec<(usize, String)>,
 }
 
 /// A fenced or indented block of code.
@@ -68,11 +70,16 @@ fn page(text: &str) -> Page {
                 block = Some(CodeBlock { line, language, text: String::new() });
             }
             Event::End(TagEnd::CodeBlock) => page.blocks.extend(block.take()),
-            Event::Text(text) | Event::Code(text) => {
+            Event::Text(ref text) | Event::Code(ref text) => {
                 if let Some(block) = &mut block {
-                    block.text.push_str(&text);
-                } else if let Some(heading) = &mut heading {
-                    heading.push_str(&text);
+                    block.text.push_str(text);
+                    continue;
+                }
+                if let Some(heading) = &mut heading {
+                    heading.push_str(text);
+                }
+                if matches!(event, Event::Text(_)) {
+                    page.prose.push((line(range.start), text.to_string()));
                 }
             }
             _ => {}
@@ -172,6 +179,46 @@ fn not_listed_once(pages: &BTreeMap<PathBuf, Page>) -> Vec<String> {
     let counted = book.map(|path| (path, listed.iter().filter(|other| *other == path).count()));
     let wrong = counted.filter(|(_, count)| *count != 1);
     wrong.map(|(path, count)| format!("{}: listed {count} times", path.display())).collect()
+}
+
+/// Words that docs/STYLE.md replaces.
+const REPLACED: [&str; 11] = [
+    "anew",
+    "anybody",
+    "beside",
+    "goes on with",
+    "is told of",
+    "lies",
+    "mend",
+    "nobody",
+    "somebody",
+    "whatever",
+    "whoever",
+];
+
+/// The replaced words in `text`.
+fn replaced_words(text: &str) -> Vec<&'static str> {
+    let words = text.to_lowercase().replace(|c: char| !c.is_alphanumeric(), " ");
+    let words = format!(" {words} ");
+    REPLACED.into_iter().filter(|word| words.contains(&format!(" {word} "))).collect()
+}
+
+#[test]
+fn guides_use_plain_words() {
+    let mut offences = Vec::new();
+    for (path, page) in pages() {
+        if path.starts_with("docs/guide") || path.ends_with("README.md") {
+            for (line, text) in &page.prose {
+                let found = replaced_words(text).into_iter();
+                offences.extend(found.map(|word| format!("{}:{line}: {word}", path.display())));
+            }
+        }
+    }
+    assert!(offences.is_empty(), "docs/STYLE.md names other words:\n{}", offences.join("\n"));
+    assert_eq!(
+        replaced_words("Somebody goes on with it; it blends."),
+        ["goes on with", "somebody"]
+    );
 }
 
 #[test]
