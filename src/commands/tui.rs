@@ -41,11 +41,13 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     let ui = sessions.found.loaded.settings.ui.clone();
     let (theme, own_themes, warnings) =
         themes::load(ui.theme.as_deref(), &sessions.found.dirs.config, environment);
+    let features = notifications::features(environment);
     let options = Options {
         theme,
         own_themes,
         warnings,
-        asks_background: notifications::features(environment).background,
+        hyperlinks: features.strings,
+        asks_background: features.strings,
         kept: !args.flags.no_transcript,
         resume_flags: resume::needed_flags(args, &sessions.found.cwd),
         yes: args.flags.yes,
@@ -63,7 +65,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         reflow: tui::reflow_mode(variable),
         keys: ui.keybindings,
         notifications: notifications(&sessions.found.loaded.settings.notify, environment, true),
-        keyboard_flags: notifications::features(environment).keyboard_flags,
+        keyboard_flags: features.keyboard_flags,
     };
     let runtime = runtime()?;
     let exit = runtime.block_on(tui::run(&mut sessions, options));

@@ -14,8 +14,9 @@ pub struct TerminalFeatures {
     pub keyboard_flags: bool,
     /// True if the terminal accepts window titles (`OSC 2`).
     pub titles: bool,
-    /// True if the terminal can be asked for its background colour (`OSC 11`).
-    pub background: bool,
+    /// True if the terminal ignores operating system commands that it does not know, such as the query
+    /// for its background colour (`OSC 11`) and links (`OSC 8`).
+    pub strings: bool,
     /// True inside tmux, which hands sequences of other terminals on only if they are wrapped and
     /// its option `allow-passthrough` is on.
     pub in_tmux: bool,
@@ -46,8 +47,8 @@ impl TerminalFeatures {
         let base = TerminalFeatures {
             // The Linux console prints a title as text, or takes a part of it for a command.
             titles: !matches!(term.as_str(), "" | "dumb" | "linux"),
-            // The Linux console and old hardware terminals print the query as text.
-            background: !matches!(term.as_str(), "" | "dumb" | "linux" | "ansi")
+            // The Linux console and old hardware terminals print them as text.
+            strings: !matches!(term.as_str(), "" | "dumb" | "linux" | "ansi")
                 && !term.starts_with("vt"),
             in_tmux,
             ..TerminalFeatures::default()
@@ -126,10 +127,10 @@ mod tests {
         {
             assert_eq!(features(&[("TERM", term)]).titles, titles, "{term}");
         }
-        for (term, background) in
+        for (term, strings) in
             [("linux", false), ("dumb", false), ("vt220", false), ("xterm", true), ("tmux", true)]
         {
-            assert_eq!(features(&[("TERM", term)]).background, background, "{term}");
+            assert_eq!(features(&[("TERM", term)]).strings, strings, "{term}");
         }
         assert!(features(&[("TERM", "screen-256color"), ("TMUX", "x")]).in_tmux);
         assert!(!features(&[("TERM", "screen-256color"), ("STY", "x")]).in_tmux);

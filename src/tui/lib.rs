@@ -13,6 +13,7 @@ mod hunk_form;
 mod inline;
 mod input;
 mod keymap;
+mod links;
 mod markdown;
 mod painter;
 mod permission_prompt;
@@ -104,6 +105,8 @@ pub struct Options {
     pub own_themes: Vec<&'static OwnTheme>,
     /// Warnings that are shown at the start.
     pub warnings: Vec<String>,
+    /// True if links are made known to the terminal (OSC 8).
+    pub hyperlinks: bool,
     /// True if the terminal is asked for its background colour, on which some themes depend.
     pub asks_background: bool,
     /// True if sessions are stored, so that they can be resumed.

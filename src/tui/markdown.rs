@@ -10,6 +10,7 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
 use crate::highlight::Highlighter;
+use crate::links;
 use crate::text::{TextRow, clipped, columns_of, prefixed, row, sanitize, span, width, wrap};
 use crate::theme::{Role, Theme};
 
@@ -33,6 +34,9 @@ pub(super) fn piece_rows(piece: &Piece, columns: usize, theme: Theme) -> Vec<Tex
         }
     }
 }
+
+/// Maximum columns of prose: longer lines are hard to read. Code and tables use the whole width.
+const PROSE_COLUMNS_MAX: usize = 100;
 
 /// Marker of an item in a list without numbers.
 const BULLET: &str = "• ";
@@ -151,7 +155,8 @@ impl Writer {
             Event::End(tag) => self.end(tag),
             Event::Text(text) => match &mut self.code {
                 Some((_, code)) => code.push_str(&text),
-                None => self.push_text(&text, None),
+                None if self.link.is_some() => self.push_text(&text, None),
+                None => self.push_prose(&text),
             },
             Event::Code(text) | Event::InlineMath(text) | Event::DisplayMath(text) => {
                 self.push_text(&text, Some(Role::Code));
@@ -277,9 +282,16 @@ impl Writer {
     /// the target.
     fn end_link(&mut self) {
         let Some((address, from)) = self.link.take() else { return };
+        let style = links::style_to(&address);
+        for span in self.spans.iter_mut().skip(from) {
+            span.style = span.style.patch(style);
+        }
         let text: String = self.spans.iter().skip(from).map(|span| span.content.as_ref()).collect();
         if text != address && !address.is_empty() && address.trim_start_matches("mailto:") != text {
-            self.push_text(&format!(" ({address})"), Some(Role::Dim));
+            self.push_text(" (", Some(Role::Dim));
+            self.push_text(&address, Some(Role::Dim));
+            self.style_last(style);
+            self.push_text(")", Some(Role::Dim));
         }
     }
 
@@ -323,6 +335,22 @@ impl Writer {
         }
     }
 
+    /// Adds a text. Web addresses in it are links.
+    fn push_prose(&mut self, text: &str) {
+        for (piece, is_address) in links::split_addresses(text) {
+            self.push_text(piece, is_address.then_some(Role::Link));
+            if is_address {
+                self.style_last(links::style_to(piece));
+            }
+        }
+    }
+
+    fn style_last(&mut self, style: Style) {
+        if let Some(last) = self.spans.last_mut() {
+            last.style = last.style.patch(style);
+        }
+    }
+
     fn push_text(&mut self, text: &str, role: Option<Role>) {
         let roles = self.roles.iter().copied().chain(role);
         let style = roles.fold(Style::new(), |style, role| style.patch(self.theme.style(role)));
@@ -337,7 +365,8 @@ impl Writer {
         let spans = std::mem::take(&mut self.spans);
         let first = self.prefix();
         let rest = self.prefix_of(false);
-        self.rows.extend(wrap(&spans, self.columns, &first, &rest));
+        let columns = self.columns.min(PROSE_COLUMNS_MAX);
+        self.rows.extend(wrap(&spans, columns, &first, &rest));
     }
 
     /// Prefix of the next row, with indentation and markers. The marker of an item is written once.

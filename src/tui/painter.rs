@@ -12,6 +12,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use unicode_segmentation::UnicodeSegmentation;
 
+use crate::links;
 use crate::text::{TextRow, columns_of, is_reordering, width};
 
 /// Sequence that erases everything from the cursor on, if the cursor is in the first column. It
@@ -36,6 +37,7 @@ pub(super) struct ScreenFrame {
 
 /// Converts frames to terminal output, and tracks what the terminal shows of the live region.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about the terminal")]
 pub(super) struct Painter {
     /// The live region of the last frame; `None` if no frame is shown.
     shown: Option<Buffer>,
@@ -49,6 +51,8 @@ pub(super) struct Painter {
     is_cursor_shown: bool,
     /// True if the terminal reflows lines when it becomes narrower.
     reflows: bool,
+    /// True if links are made known to the terminal.
+    hyperlinks: bool,
     /// New width of the terminal after a reflow; `None` if there was no reflow or the width is
     /// uncertain.
     reflowed_columns: Option<u16>,
@@ -67,13 +71,19 @@ impl Painter {
             column: 0,
             is_cursor_shown: true,
             reflows,
+            hyperlinks: false,
             reflowed_columns: None,
         }
     }
 
+    /// This painter, which makes links known to the terminal if `hyperlinks` is true.
+    pub(super) fn with_hyperlinks(self, hyperlinks: bool) -> Painter {
+        Painter { hyperlinks, ..self }
+    }
+
     /// Output that makes the terminal show `frame`; empty if it already does.
     pub(super) fn paint(&mut self, frame: &ScreenFrame) -> Vec<u8> {
-        let mut out = Out { bytes: Vec::new(), style: Style::new() };
+        let mut out = Out::new(self.hyperlinks);
         let same = self.shown.as_ref().is_some_and(|shown| shown.area == frame.live.area);
         if same && !self.stale && frame.finished.is_empty() {
             self.change(frame, &mut out);
@@ -112,11 +122,11 @@ impl Painter {
 
     /// Output that removes the live region and leaves the cursor at its start.
     pub(super) fn withdraw(&mut self) -> Vec<u8> {
-        let mut out = Out { bytes: Vec::new(), style: Style::new() };
+        let mut out = Out::new(self.hyperlinks);
         self.begin(&mut out);
         out.raw(ERASE);
         out.raw(b"\x1b[?25h");
-        *self = Painter::new(self.reflows);
+        *self = Painter::new(self.reflows).with_hyperlinks(self.hyperlinks);
         out.bytes
     }
 
@@ -269,6 +279,8 @@ fn reflowed_rows(buffer: &Buffer, y: u16, upto: usize, columns: u16) -> u16 {
 struct Out {
     bytes: Vec<u8>,
     style: Style,
+    /// True if links are made known to the terminal.
+    hyperlinks: bool,
 }
 
 /// True for characters that must not reach the terminal as part of a text.
@@ -277,6 +289,10 @@ fn is_forbidden(c: char) -> bool {
 }
 
 impl Out {
+    fn new(hyperlinks: bool) -> Out {
+        Out { bytes: Vec::new(), style: Style::new(), hyperlinks }
+    }
+
     fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
@@ -334,8 +350,9 @@ impl Out {
         let mut x = from;
         while x < to {
             let Some(cell) = cell(buffer, x, y) else { break };
-            let style = Style { fg: Some(cell.fg), bg: Some(cell.bg), ..Style::new() }
-                .add_modifier(cell.modifier);
+            let (fg, bg, link) = (Some(cell.fg), Some(cell.bg), Some(cell.underline_color));
+            let style =
+                Style { fg, bg, underline_color: link, ..Style::new() }.add_modifier(cell.modifier);
             self.styled(cell.symbol(), style);
             x += width(cell.symbol()).max(1);
         }
@@ -347,10 +364,16 @@ impl Out {
             fg: style.fg.filter(|color| *color != Color::Reset),
             bg: style.bg.filter(|color| *color != Color::Reset),
             add_modifier: style.add_modifier,
+            underline_color: style
+                .underline_color
+                .filter(|color| self.hyperlinks && *color != Color::Reset),
             ..Style::new()
         };
         if style == self.style {
             return;
+        }
+        if style.underline_color != self.style.underline_color {
+            self.raw(links::sequence(style.underline_color).as_bytes());
         }
         self.raw(b"\x1b[0");
         for (modifier, code) in MODIFIERS {

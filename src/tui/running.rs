@@ -145,7 +145,8 @@ pub(super) async fn run(
         environment,
         app,
         terminal,
-        painter: Painter::new(options.reflow != ReflowMode::Never),
+        painter: Painter::new(options.reflow != ReflowMode::Never)
+            .with_hyperlinks(options.hyperlinks),
         window_size: WindowSize::new(terminal::size(), options.reflow.settle_time()),
         started: Instant::now(),
         drawn: None,
@@ -415,7 +416,8 @@ impl Tui<'_> {
     /// Switches to the alternate screen or back to the main screen. Returns the bytes to write.
     fn switch(&mut self, alternate_screen: bool) -> Vec<u8> {
         let bytes = self.terminal.set_alternate_screen(alternate_screen);
-        let other = Painter::new(self.options.reflow != ReflowMode::Never);
+        let other = Painter::new(self.options.reflow != ReflowMode::Never)
+            .with_hyperlinks(self.options.hyperlinks);
         if alternate_screen {
             self.main_screen = Some(std::mem::replace(&mut self.painter, other));
         } else if let Some(main_screen) = self.main_screen.take() {

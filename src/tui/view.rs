@@ -3,6 +3,7 @@
 mod block;
 mod calls;
 mod drawing;
+mod folded_reads;
 mod notices;
 mod outputs;
 mod received_reply;

@@ -602,7 +602,7 @@ fn the_agent_is_a_scope_where_it_is_offered() {
         }
         stage.happens(event);
         let screen = stage.screen(160, 30);
-        assert_eq!(screen.contains("[i] for this agent, until"), offered, "{screen}");
+        assert_eq!(screen.contains("[i] for this agent"), offered, "{screen}");
         stage.later(400);
         assert_eq!(stage.types("i"), effects);
     }

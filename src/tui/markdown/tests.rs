@@ -155,3 +155,24 @@ proptest! {
         prop_assert_eq!(shown, words.concat());
     }
 }
+
+#[test]
+fn prose_has_a_readable_width_and_code_the_whole_one() {
+    let text = format!("{}\n\n```\n{}\n```\n", "word ".repeat(60), "x".repeat(150));
+    let widths: Vec<usize> =
+        rows(&text, 180, Theme::PLAIN).iter().map(|row| columns_of(&row.spans)).collect();
+    assert!(widths.iter().take(3).all(|width| (90..=100).contains(width)), "{widths:?}");
+    assert_eq!(widths.last(), Some(&152));
+}
+
+#[test]
+fn addresses_are_links_and_stay_visible() {
+    let text = "See https://a.org/x, [the page](https://b.org/y) and `https://c.org`.";
+    let rows = rows(text, 200, Theme::PLAIN);
+    let linked = rows.iter().flat_map(|row| &row.spans);
+    let linked: Vec<&str> = linked
+        .filter(|span| span.style.underline_color.is_some())
+        .map(|span| span.content.as_ref())
+        .collect();
+    assert_eq!(linked, ["https://a.org/x", "the page", "https://b.org/y"]);
+}

@@ -1,7 +1,7 @@
 //! Tests of the painter against a small terminal emulator.
 
 use proptest::prelude::*;
-use ratatui::text::Line;
+use ratatui::text::{Line, Span};
 
 use super::*;
 
@@ -401,4 +401,39 @@ fn text_that_was_not_sanitised_cannot_control_the_terminal() {
     assert!(!painted.contains("\u{1b}]") && !painted.contains('\u{7}'), "{painted:?}");
     assert!(!painted.contains('\u{202e}') && !painted.contains('\u{9b}'), "{painted:?}");
     assert_eq!(painted.matches("a]52;c;eA==bc2J").count(), 2, "{painted:?}");
+}
+
+/// A link that is wrapped has one id in both rows, and nothing after it is part of it.
+#[test]
+fn links_are_made_known_to_the_terminal() {
+    let style = crate::links::style_to("https://example.org/a");
+    let row = |text: &str| {
+        TextRow::from(vec![Span::raw("x "), Span::styled(text.to_owned(), style), Span::raw(" y")])
+    };
+    let mut live = Buffer::empty(Rect::new(0, 0, 20, 1));
+    live[(0, 0)].set_symbol("z").set_style(style);
+    let finished = vec![row("https://"), row("example")];
+    let frame = ScreenFrame { finished, live, ..ScreenFrame::default() };
+    let painted = |painter: Painter| {
+        let mut painter = painter;
+        String::from_utf8(painter.paint(&frame)).unwrap()
+    };
+    let linked = painted(Painter::new(true).with_hyperlinks(true));
+    assert_eq!(linked.matches(";https://example.org/a\u{1b}\\").count(), 3, "{linked:?}");
+    assert_eq!(linked.matches("\u{1b}]8;;\u{1b}\\").count(), 3, "{linked:?}");
+    assert!(!painted(Painter::new(true)).contains("\u{1b}]8"));
+}
+
+/// The background of a row reaches the right edge without being content of the row.
+#[test]
+fn background_of_a_row_is_erased_to_the_edge() {
+    let green = Style::new().bg(Color::Green);
+    let full = TextRow::raw("a".repeat(20)).style(green);
+    let rows = vec![TextRow::raw("ab").style(green), full];
+    let live = Buffer::empty(Rect::new(0, 0, 20, 1));
+    let frame = ScreenFrame { finished: rows, live, ..ScreenFrame::default() };
+    let painted = String::from_utf8(Painter::new(true).paint(&frame)).unwrap();
+    assert!(painted.contains("\u{1b}[0;42mab\u{1b}[K\u{1b}[0m"), "{painted:?}");
+    // Erasing in the last column would remove the last character.
+    assert!(painted.contains(&format!("{}\u{1b}[0m", "a".repeat(20))), "{painted:?}");
 }

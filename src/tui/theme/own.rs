@@ -136,6 +136,18 @@ mod tests {
     }
 
     #[test]
+    fn example_of_the_guide_is_valid() {
+        let guide = include_str!("../../../docs/guide/tui.md");
+        let (_, example) = guide.split_once("```json theme\n").unwrap();
+        let (example, _) = example.split_once("```").unwrap();
+        let own = OwnTheme::parse("mine", example).unwrap();
+        assert_eq!(own.styles.len(), 3);
+        for name in Role::names() {
+            assert!(guide.contains(&format!("`{name}`")), "{name} is not in the guide");
+        }
+    }
+
+    #[test]
     fn mistakes_name_the_place_and_what_is_valid() {
         let table = [
             ("dark", "{}", "built-in theme"),

@@ -17,9 +17,10 @@ impl View {
                 tool.set_arguments(arguments);
                 self.blocks.push_back(Block::Tool(Box::new(tool)));
             }
-            Event::ToolStarted { call_id, name, summary, .. } => {
+            Event::ToolStarted { call_id, name, summary, effect, .. } => {
                 let tool = self.tool(call_id, name, now);
                 tool.summary = Some(summary.clone());
+                tool.only_reads = !effect;
                 (tool.state, tool.since) = (State::Running, now);
             }
             Event::ToolOutputDelta { call_id, text } => {

@@ -20,14 +20,15 @@ impl View {
         theme: Theme,
         now: Duration,
     ) -> Vec<TextRow> {
-        while self.ready.len() < rows_max
-            && let Some(block) = self.blocks.pop_front_if(|block| !block.is_open())
-        {
-            let kind = block.kind();
+        while self.ready.len() < rows_max && self.is_front_finished() {
+            let kind = self.blocks[0].kind();
             if self.before.is_some_and(|before| needs_blank_row(before, kind)) {
                 self.ready.push_back(Line::default());
             }
-            self.ready.extend(block.rows(columns, theme, now));
+            let count = self.folded_from(0).max(1);
+            let rows = self.rows_of(0..count, columns, theme, now);
+            self.ready.extend(rows);
+            self.blocks.drain(..count);
             self.before =
                 Some(if kind == BlockKind::CodeContinued { BlockKind::Text } else { kind });
         }
@@ -37,7 +38,12 @@ impl View {
 
     /// Returns `true` if there are finished rows that [`View::take_finished`] has not returned yet.
     pub(crate) fn has_finished(&self) -> bool {
-        !self.ready.is_empty() || self.blocks.front().is_some_and(|block| !block.is_open())
+        !self.ready.is_empty() || self.is_front_finished()
+    }
+
+    /// Returns `true` if the first block is finished. A read may still be folded with the next one.
+    fn is_front_finished(&self) -> bool {
+        self.blocks.front().is_some_and(|block| !block.is_open()) && !self.waits_for_more_reads()
     }
 
     /// The last `rows_max` rows of the blocks that [`View::take_finished`] has not taken, of the
@@ -53,26 +59,34 @@ impl View {
         // Delegated calls are shown in the tree.
         let elsewhere =
             |block: &&Block| matches!(block, Block::Tool(tool) if tool.is_shown_in_tree());
-        let blocks = || {
-            let blocks = self.blocks.iter().filter(move |block| !elsewhere(block));
-            blocks.chain(rest.as_ref()).rev()
+        let runs = || self.runs_of_blocks().into_iter().rev();
+        let runs = || runs().filter(|run| !elsewhere(&&self.blocks[run.start]));
+        // Kinds of the text that streams and of the blocks, last first.
+        let kinds = || {
+            let kinds = runs().map(|run| self.blocks[run.start].kind());
+            rest.iter().map(Block::kind).chain(kinds)
         };
-        // Kind of the block before each one, last first.
-        let before = blocks().skip(1).map(Block::kind).map(Some).chain([self.before]);
+        let mut before = kinds().skip(1).map(Some).chain([self.before]);
         let mut parts = vec![self.tree.rows(columns, theme, now)];
         // The tree follows calls directly, and other blocks after a blank row.
-        let last = blocks().next().map(Block::kind).or(self.before);
+        let last = kinds().next().or(self.before);
         if !parts[0].is_empty() && last.is_some_and(|last| last != BlockKind::Tool) {
             parts[0].insert(0, Line::default());
         }
         let mut taken = parts[0].len();
         // From the end, because the backlog may be long.
-        for (block, before) in blocks().zip(before) {
+        let streamed = rest.iter().map(|rest| (rest.kind(), None));
+        let of_blocks = runs().map(|run| (self.blocks[run.start].kind(), Some(run)));
+        for (kind, run) in streamed.chain(of_blocks) {
             if taken >= rows_max {
                 break;
             }
-            let mut rows = block.rows(columns, theme, now);
-            if before.is_some_and(|before| needs_blank_row(before, block.kind())) {
+            let mut rows = match (run, &rest) {
+                (Some(run), _) => self.rows_of(run, columns, theme, now),
+                (None, Some(rest)) => rest.rows(columns, theme, now),
+                (None, None) => Vec::new(),
+            };
+            if before.next().flatten().is_some_and(|before| needs_blank_row(before, kind)) {
                 rows.insert(0, Line::default());
             }
             taken += rows.len();

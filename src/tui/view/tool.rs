@@ -93,6 +93,8 @@ pub(crate) struct ToolCallView {
     todos: Vec<TodoItem>,
     /// Reason why the call has not started; `None` if it has started or is only under review.
     pub(super) waits: Option<WaitReason>,
+    /// True if the call has no side effects: it reads, lists or searches.
+    pub(super) only_reads: bool,
     /// True if a subagent works on the call and is shown in the subagent tree.
     delegated: bool,
 }
@@ -179,6 +181,21 @@ impl ToolCallView {
 
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.state, State::Asked | State::Running)
+    }
+
+    /// Returns `true` for a finished call that only read, of which nothing but its title is shown.
+    pub(super) fn is_foldable(&self) -> bool {
+        let shows_more = self.ended.is_some()
+            || self.diff.is_some()
+            || !self.report.is_empty()
+            || !self.todos.is_empty();
+        self.only_reads && self.state == State::Done && !shows_more
+    }
+
+    /// Returns `true` for a call that may become foldable and waits for no answer of the user.
+    pub(super) fn may_become_foldable(&self) -> bool {
+        let is_running = self.state == State::Running && self.only_reads;
+        is_running || self.state == State::Asked && self.waits != Some(USER_ANSWER)
     }
 
     /// Summary in one line; the name of the tool if there is no summary.
