@@ -55,6 +55,7 @@ static TOPICS: &[Topic] = &[
         "reference/error-codes.md"
     ),
     topic!(["events", "stream-json"], "lines of stream-json", "reference/events.md"),
+    topic!(["instructions", "rpc"], "lines of --input-format", "reference/instructions.md"),
     topic!(["tools"], "tools of the model, with parameters", "reference/tools.md"),
     topic!(["keys"], "keys of the terminal UI", "reference/keys.md"),
     topic!(["slash-commands"], "slash commands", "reference/commands.md"),
@@ -181,7 +182,7 @@ fn read_sections(document: &str) -> impl Iterator<Item = (&str, String)> {
 /// True for a document whose entries are members of records and arguments of tools: words like `plan`
 /// mean something else elsewhere.
 fn is_of_members(topic: &Topic) -> bool {
-    matches!(topic.names[0], "events" | "tools")
+    matches!(topic.names[0], "events" | "instructions" | "tools")
 }
 
 /// Entries with the name `word`; with `below`, those of which `word` is the first part.
@@ -238,7 +239,7 @@ fn similar(word: &str, commands: &[&str]) -> Vec<String> {
     }
     // Of the events, their types are names; their fields and the types of those are not.
     let entries = TOPICS.iter().flat_map(|topic| {
-        let has_fields = topic.names[0] == "events";
+        let has_fields = matches!(topic.names[0], "events" | "instructions");
         let names = read_entries(topic.text).into_iter().flat_map(|entry| entry.names);
         names.filter(move |name| !has_fields || name.contains('.'))
     });

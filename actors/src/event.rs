@@ -128,7 +128,8 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         changed: Vec<String>,
     },
-    /// Title of the session, written by a model. The event may be repeated; the last title counts.
+    /// Title of the session, given by the user or written by a model. The event may be repeated; the
+    /// last title counts.
     #[serde(rename = "session.titled")]
     SessionTitled {
         /// The title, in one line.

@@ -7,10 +7,14 @@ use posse_actors::conversation::{ContentPart, Prompt};
 use posse_actors::event::{Announcement, Event, MessageKind};
 use posse_actors::root_session::{DeliverError, PromptError, SessionHandle};
 use posse_actors::subscription::Subscription;
-use posse_base::failure::ErrorCode;
-use posse_frontend::context::NOTHING_TO_COMPACT;
-use posse_frontend::instruction::{Instruction, LINE_BYTES_MAX, parse};
+use posse_base::failure::{ErrorCode, Failure};
+use posse_frontend::instruction::{ClientLine, Instruction, LINE_BYTES_MAX};
 use posse_frontend::remote_session::{AttachAccepted, AttachRole, Revert, RevertRequest, joined};
+use posse_frontend::requests::{
+    InstructionAnswer, SessionRequests, busy, elsewhere, in_one_line, not_begun, refused,
+};
+use posse_frontend::response::{Caller, InstructionResult, Response};
+use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -124,11 +128,12 @@ pub(super) async fn serve(client: Admitted, served: ServedSession, bounds: Attac
     let complete_after = hello.last.map_or(0, |last| records.saturating_sub(last));
     let (read, write) = stream.into_split();
     let (answers, waiting) = mpsc::channel(QUEUED_ANSWERS_MAX);
-    answers.try_send(HostReply::accepted(accepted)).ok();
+    answers.try_send(line(&HostReply::accepted(accepted))).ok();
     let mut out = EventWriter { write, bounds, seq: 0 };
     let heard = EventFilter { events: session.subscribe_after(hello.after), complete_after };
     let role = hello.role;
     let instructions = InstructionHandler {
+        requests: SessionRequests::new(session.clone(), Some(name.clone())),
         session: session.clone(),
         reverts,
         answers,
@@ -235,21 +240,20 @@ impl EventWriter {
     async fn follow(
         &mut self,
         mut heard: EventFilter,
-        mut answers: mpsc::Receiver<HostReply>,
+        mut answers: mpsc::Receiver<Vec<u8>>,
     ) -> ConnectionEnd {
         let mut lines_written = 0;
         loop {
             let text = tokio::select! {
                 biased;
-                Some(answer) = answers.recv() => line(&answer),
+                Some(answer) = answers.recv() => answer,
                 announcement = heard.next() => {
                     let Some(announcement) = announcement else {
                         return self.finish(&mut answers).await;
                     };
                     self.seq += 1;
                     // Sequence numbers are per connection.
-                    let fact = announcement.fact.clone();
-                    let mut line = Announcement { seq: self.seq, fact }.to_json();
+                    let mut line = announcement.to_json_as(self.seq);
                     line.push(b'\n');
                     line
                 }
@@ -272,9 +276,9 @@ impl EventWriter {
 
     /// Sends the queued answers to instructions when the session has ended. Has no time limit and
     /// ignores errors.
-    async fn finish(&mut self, answers: &mut mpsc::Receiver<HostReply>) -> ConnectionEnd {
+    async fn finish(&mut self, answers: &mut mpsc::Receiver<Vec<u8>>) -> ConnectionEnd {
         while let Ok(answer) = answers.try_recv() {
-            self.write.write_all(&line(&answer)).await.ok();
+            self.write.write_all(&answer).await.ok();
         }
         ConnectionEnd::SessionEnded
     }
@@ -283,9 +287,11 @@ impl EventWriter {
 /// Reader and executor of the instructions of one connection.
 struct InstructionHandler {
     session: SessionHandle,
+    requests: SessionRequests,
     /// Requests to the front end of this process.
     reverts: mpsc::Sender<RevertRequest>,
-    answers: mpsc::Sender<HostReply>,
+    /// Lines for the client.
+    answers: mpsc::Sender<Vec<u8>>,
     role: AttachRole,
     name: String,
     bounds: AttachBounds,
@@ -295,7 +301,7 @@ impl InstructionHandler {
     /// Reads instructions, executes them in order and answers each one, until the client
     /// disconnects or has sent too many invalid lines. Every line of an observer is invalid, except
     /// an empty one. Empty lines are counted but not answered.
-    async fn follow(self, mut reader: LineReader, mut read: OwnedReadHalf) -> ConnectionEnd {
+    async fn follow(mut self, mut reader: LineReader, mut read: OwnedReadHalf) -> ConnectionEnd {
         let mut invalid_lines = 0;
         let mut nth = 0;
         loop {
@@ -303,22 +309,22 @@ impl InstructionHandler {
                 return ConnectionEnd::ClientLeft;
             };
             nth += 1;
-            let what = match found {
+            let ClientLine { id, command, instruction } = match found {
                 BoundedLine::Whole(bytes) if bytes.trim_ascii().is_empty() => continue,
-                BoundedLine::Whole(_) if self.role == AttachRole::Observer => {
-                    Err("an observer cannot send instructions".to_owned())
-                }
-                BoundedLine::Whole(bytes) => parse(&bytes),
-                BoundedLine::TooLong => Err(format!("is longer than {LINE_BYTES_MAX} bytes")),
+                BoundedLine::Whole(bytes) => ClientLine::read(&bytes),
+                BoundedLine::TooLong => ClientLine::too_long(),
             };
-            let result = match what {
-                Ok(instruction) => self.execute(instruction).await,
-                Err(wrong) => {
-                    invalid_lines += 1;
-                    Err(wrong)
+            let caller = Caller { line: nth, id, command };
+            let instruction = match instruction {
+                Ok(_) if self.role == AttachRole::Observer => {
+                    Err(elsewhere("an observer cannot send instructions")
+                        .fix("attach without --observe"))
                 }
+                other => other,
             };
-            if self.answers.send(HostReply::of(nth, result)).await.is_err() {
+            let is_invalid = instruction.is_err();
+            invalid_lines += u32::from(is_invalid);
+            if !self.answer(caller, instruction).await {
                 return ConnectionEnd::ClientLeft;
             }
             if invalid_lines >= self.bounds.invalid_lines_max {
@@ -327,37 +333,42 @@ impl InstructionHandler {
         }
     }
 
-    async fn execute(&self, instruction: Instruction) -> Result<(), String> {
+    /// Carries out an instruction and queues the answer, which comes later if work has begun.
+    /// Returns false if the client has left.
+    async fn answer(&mut self, caller: Caller, instruction: Result<Instruction, Failure>) -> bool {
+        let has_response = caller.id.is_some()
+            || matches!(&instruction, Ok(Instruction::Request(_) | Instruction::OwnerRequest(_)));
+        let answered = match instruction {
+            Ok(instruction) => self.requests.handle(instruction).await,
+            Err(failure) => InstructionAnswer::Now(Err(failure)),
+        };
+        let session = self.session.id().clone();
+        let line = move |result| answer_line(caller, session.as_str(), has_response, result);
+        let result = match answered {
+            InstructionAnswer::Now(result) => result,
+            InstructionAnswer::Later(work) => {
+                let answers = self.answers.clone();
+                tokio::spawn(async move { answers.send(line(work.await)).await.ok() });
+                return true;
+            }
+            InstructionAnswer::OfCaller(instruction) => self.execute(instruction).await,
+        };
+        self.answers.send(line(result)).await.is_ok()
+    }
+
+    /// Starts a run, or passes the instruction to the front end of this process.
+    async fn execute(&mut self, instruction: Instruction) -> InstructionResult {
         match instruction {
             Instruction::Message(content) => self.prompt(content).await,
             Instruction::Steer(content) => self.deliver(MessageKind::Steer, content).await,
             Instruction::FollowUp(content) => self.deliver(MessageKind::FollowUp, content).await,
-            Instruction::Interrupt { all: true } => {
-                self.session.interrupt_all();
-                Ok(())
+            Instruction::Revert(revert) => {
+                let begun = self.revert(revert).await;
+                begun.map(|()| json!({})).map_err(refused)
             }
-            Instruction::Interrupt { all: false } => {
-                self.session.interrupt();
-                Ok(())
-            }
-            Instruction::Compact(keep) => match self.session.compact_keeping(keep).await {
-                Ok(Some(_)) => Ok(()),
-                Ok(None) => Err(NOTHING_TO_COMPACT.to_owned()),
-                Err(error) => Err(error.to_string()),
-            },
-            Instruction::Context => {
-                self.session.announce_context();
-                Ok(())
-            }
-            Instruction::PermissionMode(mode) => {
-                let changed = self.session.set_permission_mode(mode, Some(self.name.clone())).await;
-                changed.map(|_| ()).map_err(|error| error.to_string())
-            }
-            Instruction::Revert(revert) => self.revert(revert).await,
-            Instruction::Answer(id, decision) => {
-                let answered = self.session.answer_by(id, decision, Some(self.name.clone())).await;
-                answered.map_err(|error| error.to_string())
-            }
+            _ => Err(elsewhere("an attached client cannot do that")
+                .because("it replaces the session, or needs the settings of its process")
+                .fix("do it in the process that owns the session")),
         }
     }
 
@@ -382,24 +393,44 @@ impl InstructionHandler {
         }
     }
 
-    async fn prompt(&self, content: Vec<ContentPart>) -> Result<(), String> {
+    async fn prompt(&self, content: Vec<ContentPart>) -> InstructionResult {
         // The outcome is part of the event stream.
         match self.session.prompt(Prompt { content }).await {
-            Ok(_) => Ok(()),
-            Err(PromptError::Busy) => Err("a turn is running: send `steer` or \
-                 `follow_up`, or wait for its end"
-                .to_owned()),
-            Err(error) => Err(error.to_string()),
+            Ok(running) => Ok(json!({"invocationId": running.invocation()})),
+            Err(PromptError::Busy) => {
+                Err(busy("a turn is running: send `steer` or `follow_up`, or wait for its end"))
+            }
+            Err(error) => Err(not_begun(&error)),
         }
     }
 
     /// Delivers a message to the current run. If the session is idle, the message starts a run
     /// instead.
-    async fn deliver(&self, kind: MessageKind, content: Vec<ContentPart>) -> Result<(), String> {
+    async fn deliver(&mut self, kind: MessageKind, content: Vec<ContentPart>) -> InstructionResult {
         match self.session.deliver(kind, content.clone()).await {
-            Ok(_) => Ok(()),
-            Err(DeliverError::Full) => Err(DeliverError::Full.to_string()),
+            Ok(id) => {
+                self.requests.delivered(id.clone());
+                Ok(json!({"messageId": id}))
+            }
+            Err(DeliverError::Full) => Err(refused(DeliverError::Full.to_string())),
             Err(DeliverError::Idle) => self.prompt(content).await,
         }
     }
+}
+
+/// The answer to an instruction as a line: a response if it has one, otherwise a line about the
+/// connection.
+fn answer_line(
+    caller: Caller,
+    session: &str,
+    has_response: bool,
+    result: InstructionResult,
+) -> Vec<u8> {
+    let number = caller.line;
+    let result = result.map_err(|failure| failure.at(format!("line {number}")));
+    if has_response {
+        return Response::new(caller, session, result).to_line();
+    }
+    let result = result.map(drop).map_err(|failure| in_one_line(&failure));
+    line(&HostReply::of(number, result))
 }

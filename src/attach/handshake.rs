@@ -3,6 +3,7 @@
 use posse_actors::event::PermissionMode;
 use posse_base::failure::ErrorCode;
 use posse_frontend::remote_session::{AttachAccepted, AttachRole, RemoteMessage};
+use posse_frontend::response::Response;
 use serde::{Deserialize, Serialize};
 
 /// Version of the attach protocol.
@@ -122,14 +123,22 @@ pub(crate) fn line(value: &impl Serialize) -> Vec<u8> {
     line
 }
 
-/// Prefix of lines from the host that are not session events: the beginning of every serialised
-/// [`HostReply`].
+/// Beginning of a [`Response`] to an instruction.
+const RESPONSE_PREFIX: &[u8] = b"{\"type\":\"response\",";
+
+/// Prefix of lines from the host that are neither session events nor responses: the beginning of
+/// every serialised [`HostReply`].
 const CONNECTION_PREFIX: &[u8] = b"{\"type\":\"attach.";
 
-/// Converts a line from the host to a message. `Done`, `Failed`, `Dropped` and `Refused` become
-/// messages of their own (`Refused` also as [`RemoteMessage::Dropped`]); every other line becomes
+/// Converts a line from the host to a message. Responses, and `Done`, `Failed`, `Dropped` and
+/// `Refused` become messages of their own (`Refused` also as [`RemoteMessage::Dropped`]); every other line becomes
 /// an event unchanged, even if it is not JSON.
 pub(crate) fn classify_host_line(line: Vec<u8>) -> RemoteMessage {
+    if line.starts_with(RESPONSE_PREFIX)
+        && let Ok(response) = serde_json::from_slice::<Response>(&line)
+    {
+        return RemoteMessage::Response(Box::new(response));
+    }
     if !line.starts_with(CONNECTION_PREFIX) {
         return RemoteMessage::Event(line);
     }

@@ -3,16 +3,17 @@
 
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use posse_actors::conversation::Prompt;
 use posse_actors::event::PromptOverrides;
-use posse_actors::ports::AnswerSource;
+use posse_actors::ports::{AnswerSource, Thinking};
 use posse_actors::root_session::UserCall;
 use posse_base::terminal;
 use serde_json::{Value, json};
 
+use crate::agents::AgentUse;
 use crate::checkpoint::RestoreChoice;
 use crate::cli::{self, PromptArg, Resume, RunArgs, Which};
 use crate::commands::notifications::notifications;
@@ -28,8 +29,8 @@ use crate::front::plain::{self, Options};
 use crate::front::prompt::{self, Images};
 use crate::frontend::remote_session::SessionServer;
 use crate::frontend::{
-    self, BackgroundJob, LoadedSession, OpenedSession, Report, Rewind, RewindExtent, Selectable,
-    SelectionSources, SessionSelection, Task,
+    self, BackgroundJob, ExportTarget, Listing, LoadedSession, OpenedSession, Report, Rewind,
+    RewindExtent, Selectable, SelectionSources, SessionSelection, Task,
 };
 use crate::journal::{self, SessionSummary, StateDir};
 use crate::models::Catalog;
@@ -104,17 +105,22 @@ fn first_prompt(
     })
 }
 
+/// Value of a setting that takes precedence over files: key, value and source.
+pub(super) type SettingOverride = (&'static str, Value, &'static str);
+
 /// Opens the sessions of this process, one after the other.
 pub(super) struct PlainSessions<'a> {
     args: RunArgs,
     pub(super) environment: &'a Environment,
-    asking: AnswerSource,
+    pub(super) asking: AnswerSource,
+    /// Use of the main agent: a conversation, or the tasks of a program.
+    used: AgentUse,
     /// True if a person sees the session. With `--yes`, permission requests are still not shown.
     interactive: bool,
     /// Folders and settings of the current session.
     pub(super) found: Arc<WorkspaceContext>,
     /// Settings from command-line flags and from the resumed session: key, value and source.
-    flags: Vec<(&'static str, Value, &'static str)>,
+    flags: Vec<SettingOverride>,
     /// Texts of the user for the system prompt, from flags and from the resumed session.
     prompts: PromptOverrides,
     /// Stored session that is opened next. `None` after it was opened, or for a new session.
@@ -148,7 +154,7 @@ impl frontend::Sessions for PlainSessions<'_> {
             settings,
             environment: self.environment,
             asking: self.asking,
-            used: crate::agents::AgentUse::Chat,
+            used: self.used,
             prompt: &self.prompts,
             dry_run: self.args.flags.dry_run,
             tape: tape.as_ref(),
@@ -156,7 +162,9 @@ impl frontend::Sessions for PlainSessions<'_> {
         };
         let (new, ports, mut session) = match (self.resuming.take(), &self.kept) {
             (Some(resuming), _) => {
-                terminal::stderr().write_all(resuming.last_words().as_bytes()).ok();
+                if self.used == AgentUse::Chat {
+                    terminal::stderr().write_all(resuming.last_words().as_bytes()).ok();
+                }
                 let (kept, ports, session) = resuming.assemble_kept(&setup, model)?;
                 (Some(kept), ports, session)
             }
@@ -184,8 +192,10 @@ impl frontend::Sessions for PlainSessions<'_> {
         let sources = sources(loaded, &info.profile);
         if !resumes {
             session.noted = authority::ignored(loaded);
-            let text = unenforced(&loaded.layers, &session.tier);
-            terminal::stderr().write_all(text.as_bytes()).ok();
+            if self.used == AgentUse::Chat {
+                let text = unenforced(&loaded.layers, &session.tier);
+                terminal::stderr().write_all(text.as_bytes()).ok();
+            }
         }
         self.kept = new.or(self.kept.take());
         let server = self.kept.as_ref().map(|kept| kept.session_server(&found.dirs));
@@ -198,8 +208,8 @@ impl frontend::Sessions for PlainSessions<'_> {
     fn remember(&mut self, what: Selectable, name: &str) -> Result<(), Failure> {
         let name = Some(name.to_owned());
         let chosen = match what {
-            // The agent is selected per conversation and not saved.
-            Selectable::Agent => return Ok(()),
+            // These are selected per conversation and not saved.
+            Selectable::Agent | Selectable::Thinking => return Ok(()),
             Selectable::Provider => Preferences { provider: name, model: None },
             Selectable::Model => Preferences { provider: Some(self.profile.clone()), model: name },
         };
@@ -210,7 +220,7 @@ impl frontend::Sessions for PlainSessions<'_> {
         let dirs = &self.found.dirs;
         let (saved, _) = preferences::load(dirs);
         match what {
-            Selectable::Agent => Ok(()),
+            Selectable::Agent | Selectable::Thinking => Ok(()),
             // A saved model belongs to one provider.
             Selectable::Provider => preferences::forget(dirs).map(drop),
             Selectable::Model if saved.model.is_none() => Ok(()),
@@ -230,14 +240,27 @@ impl frontend::Sessions for PlainSessions<'_> {
     }
 
     fn report(&self, what: Report, session: &str) -> BackgroundJob<String> {
-        let source = ReportSource {
-            found: Arc::clone(&self.found),
-            environment: self.environment.clone(),
-            asking: self.asking,
-            dry_run: self.args.flags.dry_run,
-        };
-        let session = session.to_owned();
+        let (source, session) = (self.report_source(), session.to_owned());
         Box::new(move || source.report(&what, &session))
+    }
+
+    fn export(&self, target: ExportTarget, session: &str) -> BackgroundJob<PathBuf> {
+        let (source, session) = (self.report_source(), session.to_owned());
+        Box::new(move || Ok(source.export(&target, &session)?))
+    }
+
+    fn listing(&self, what: Listing) -> BackgroundJob<Value> {
+        let (source, providers) = (self.report_source(), self.names(Selectable::Provider));
+        Box::new(move || {
+            let mut result = json!({});
+            result[what.word()] = source.listing(what)?;
+            if what == Listing::Models {
+                result["providers"] = json!(providers);
+                let levels = Thinking::ALL.iter().map(|level| level.name());
+                result["thinking"] = json!(levels.collect::<Vec<_>>());
+            }
+            Ok(result)
+        })
     }
 
     fn stored(&self) -> BackgroundJob<Vec<(String, String)>> {
@@ -366,6 +389,9 @@ impl frontend::Sessions for PlainSessions<'_> {
                 names.extend(presets.filter(|name| !settings.providers.contains_key(name)));
                 names
             }
+            Selectable::Thinking => {
+                Thinking::ALL.iter().map(|level| level.name().to_owned()).collect()
+            }
             Selectable::Model => {
                 let is_current = |name: &str| self.profile.is_empty() || name == self.profile;
                 let configured = settings.providers.iter().filter(|(name, _)| is_current(name));
@@ -416,6 +442,7 @@ impl<'a> PlainSessions<'a> {
             args,
             environment,
             asking,
+            used: AgentUse::Chat,
             interactive,
             found: Arc::new(found),
             flags,
@@ -425,6 +452,51 @@ impl<'a> PlainSessions<'a> {
             kept,
         };
         Ok((sessions, first))
+    }
+
+    /// Sessions of a program that drives them. `args`, `flags` and `prompts` contain the values of
+    /// the session that is resumed first, if there is one.
+    pub(super) fn of_program(
+        args: &RunArgs,
+        environment: &'a Environment,
+        found: WorkspaceContext,
+        (flags, prompts): (Vec<SettingOverride>, PromptOverrides),
+        resuming: Option<Resuming>,
+    ) -> PlainSessions<'a> {
+        let asking = if args.flags.yes { AnswerSource::Yes } else { AnswerSource::Human };
+        PlainSessions {
+            args: args.clone(),
+            environment,
+            asking,
+            used: AgentUse::Task,
+            interactive: false,
+            found: Arc::new(found),
+            flags,
+            prompts,
+            resuming,
+            profile: String::new(),
+            kept: None,
+        }
+    }
+
+    /// The stored session that is opened next, if there is one.
+    pub(super) fn resuming(&self) -> Option<&Resuming> {
+        self.resuming.as_ref()
+    }
+
+    /// Folder of the current session. `None` before the first one.
+    pub(super) fn dir(&self) -> Option<&Path> {
+        self.kept.as_ref().map(JournalSettings::dir)
+    }
+
+    /// Source of reports and lists under the current settings.
+    fn report_source(&self) -> ReportSource {
+        ReportSource {
+            found: Arc::clone(&self.found),
+            environment: self.environment.clone(),
+            asking: self.asking,
+            dry_run: self.args.flags.dry_run,
+        }
     }
 
     /// Folder for drafts of prompts. `None` if typed lines are not stored.
@@ -440,12 +512,13 @@ impl<'a> PlainSessions<'a> {
     }
 
     /// Settings from flags, then those of `choice`, which take precedence: key, value and source.
-    fn overrides(&self, choice: &SessionSelection) -> Vec<(&'static str, Value, &'static str)> {
+    fn overrides(&self, choice: &SessionSelection) -> Vec<SettingOverride> {
         let mut overrides = self.flags.clone();
         let chosen = [
             ("defaultAgent", &choice.agent, "/agent"),
             ("defaultProvider", &choice.provider, "/provider"),
             ("model", &choice.model, "/model"),
+            ("thinking", &choice.thinking, "/thinking"),
         ];
         for (key, name, command) in chosen {
             overrides.extend(name.as_ref().map(|name| (key, json!(name), command)));
@@ -476,5 +549,6 @@ fn sources(loaded: &Loaded, profile: &str) -> SelectionSources {
         }),
         model: model.or_else(in_profile).unwrap_or_else(|| "its default".to_owned()),
         agent: set("defaultAgent").unwrap_or_else(|| "built in".to_owned()),
+        thinking: set("thinking").unwrap_or_else(|| "the agent or the model decides".to_owned()),
     }
 }

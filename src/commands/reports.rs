@@ -2,25 +2,28 @@
 //! conversation. A [`ReportSource`] owns its data, so it works on any thread; it prints nothing.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jiff::tz::TimeZone;
 use posse_actors::event::SandboxTier;
 use posse_actors::ports::{AnswerSource, NetworkAccess};
 use posse_actors::text::clipped;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::agents::Agent;
 use crate::commands::{grants, offline_commands};
 use crate::config::{self, Environment, SandboxSettings};
 use crate::doctor::{self, Examined, Streams};
 use crate::failure::{Failure, lines, printable};
-use crate::frontend::Report;
 use crate::frontend::table::table;
+use crate::frontend::{ExportTarget, Listing, Report};
 use crate::help;
 use crate::journal::StateDir;
 use crate::journal::export::{self, ExportFormat};
+use crate::journal::state::Within;
 use crate::lists;
+use crate::models::{self, Catalog};
 use crate::network;
 use crate::unused_settings;
 use crate::wiring::{WorkspaceContext, confinement, roles, skills};
@@ -72,8 +75,9 @@ impl ReportSource {
             }
             Report::Agents => return Ok(self.agents()?),
             Report::Permissions => return Ok(self.permissions()?),
-            Report::Export(file) => {
-                return Ok(self.document(session, file.as_deref())?);
+            Report::Export(target) => {
+                let path = self.export(target, session)?;
+                return Ok(format!("written to {}", printable(&path.display().to_string())));
             }
         }
         Ok(String::from_utf8_lossy(&out).into_owned())
@@ -166,15 +170,54 @@ impl ReportSource {
         Ok(text)
     }
 
-    fn document(&self, session: &str, file: Option<&str>) -> Result<String, Failure> {
+    /// Writes the session with this id as a document. Returns the path of the file.
+    pub(super) fn export(&self, target: &ExportTarget, session: &str) -> Result<PathBuf, Failure> {
         let WorkspaceContext { cwd, dirs, .. } = &*self.found;
         let state = StateDir::new(dirs.state.clone());
-        let name = file.map_or_else(|| format!("{session}.md"), str::to_owned);
+        let name = match target {
+            ExportTarget::File(name) => name.clone(),
+            ExportTarget::Markdown => format!("{session}.md"),
+            ExportTarget::Html => format!("{session}.html"),
+        };
         let path = cwd.join(&name);
         let html = Path::new(&name).extension().is_some_and(|end| end == "html" || end == "htm");
         let format = if html { ExportFormat::Html } else { ExportFormat::Markdown };
         export::export(&state, session, format, Some(&path), &TimeZone::system(), &mut Vec::new())?;
-        Ok(format!("written to {}", printable(&path.display().to_string())))
+        Ok(path)
+    }
+
+    /// A list for programs: the output of the command with `--json`.
+    pub(super) fn listing(&self, what: Listing) -> Result<Value, Failure> {
+        let WorkspaceContext { cwd, dirs, loaded } = &*self.found;
+        let settings = &loaded.settings;
+        let mut out: Vec<u8> = Vec::new();
+        match what {
+            Listing::Tools => {
+                let all = offline_commands::listed_tools(&self.found, &self.environment)?;
+                lists::tools(&all, true, &mut out)?;
+            }
+            Listing::Agents => {
+                let toolbox = offline_commands::toolbox(cwd, dirs.clone())?;
+                let agents = offline_commands::roster(&self.found, &toolbox).agents;
+                let serving = |agent: &Agent| roles::serving(agent, settings);
+                lists::agents(&agents, &toolbox, &settings.default_agent, serving, true, &mut out)?;
+            }
+            Listing::Models => {
+                let catalog = Catalog::new(&settings.models);
+                let list = models::list(&catalog.all(), true);
+                let list: Value = serde_json::from_str(&list).unwrap_or_default();
+                return Ok(list["models"].clone());
+            }
+            Listing::Skills => {
+                let skills = skills::load(cwd, dirs, settings, &self.environment);
+                lists::skills(&skills, true, &mut out)?;
+            }
+            Listing::Sessions => {
+                let state = StateDir::new(dirs.state.clone());
+                return Ok(json!(state.summaries(Within::Project(cwd))?));
+            }
+        }
+        Ok(serde_json::from_slice(&out).unwrap_or_default())
     }
 }
 
@@ -217,8 +260,6 @@ fn section(text: &str, heading: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

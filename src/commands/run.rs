@@ -4,24 +4,26 @@ use std::fs::OpenOptions;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use posse_actors::conversation::Prompt;
-use posse_actors::ports::{AnswerSource, NetworkAccess};
-use posse_actors::root_session::SessionHandle;
+use posse_actors::event::PromptOverrides;
+use posse_actors::ports::{AnswerSource, NetworkAccess, ProviderInfo};
+use posse_actors::root_session::{SessionHandle, SessionSettings};
 use posse_base::terminal;
 use tokio::runtime::Runtime;
 
 use crate::cli::{self, InputFormat, OutputFormat, PromptArg, RunArgs};
 use crate::commands::notifications::notifications;
+use crate::commands::plain::PlainSessions;
 use crate::commands::resume::{self, Resuming};
 use crate::commands::{colors, descriptors, first_start, notices, printing_notices};
 use crate::config::{Environment, Loaded, Settings};
 use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::front::headless::{self, OnHangup, RunOptions};
 use crate::front::prompt::{self, Images};
-use crate::frontend::Task;
+use crate::frontend::{SessionSelection, Sessions, Task};
 use crate::network;
 use crate::wiring::confinement::{self, unenforced};
 use crate::wiring::model_price;
@@ -44,33 +46,30 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     notices(&loaded);
     dirs.check_workspace(&cwd)?;
     cli::check_added(&cwd, &args.flags.add_dirs)?;
+    if is_driven(args)? {
+        let found = WorkspaceContext { cwd, dirs, loaded };
+        return run_driven(args, environment, found, (prompts, resuming));
+    }
     let settings = &loaded.settings;
     // Created first: its certificates load on a separate thread.
     let model = provider::choose(settings, environment, &cwd)?;
     let tape = tape(args.flags.record.as_deref(), &model.info(), &cwd, settings, environment)?;
-    let driven = is_driven(args)?;
     if !args.flags.images.is_empty()
         && let Some(failure) = provider::vision_error(settings, &model.info())
     {
         return Err(failure.into());
     }
-    let prompt = read_prompt(args, settings, &cwd, driven)?;
+    let prompt = read_prompt(args, settings, &cwd, false)?;
     let load = || skills::load(&cwd, &dirs, settings, environment);
     let prompt = skills::with_requested_skills(prompt, &args.skills, load)?;
-    let task = task(prompt, resuming.as_ref(), driven)?;
-    let is_there = driven || (headless::can_ask() && !args.flags.unattended);
-    let asking = match (args.flags.yes, is_there) {
-        (true, _) => AnswerSource::Yes,
-        (false, true) => AnswerSource::Human,
-        (false, false) => AnswerSource::Nobody,
-    };
+    let task = task(prompt, resuming.as_ref(), false)?;
     let setup = Setup {
         cwd: &cwd,
         add_dirs: &args.flags.add_dirs,
         dirs: &dirs,
         settings,
         environment,
-        asking,
+        asking: answer_source(args),
         used: crate::agents::AgentUse::Task,
         prompt: &prompts,
         dry_run: args.flags.dry_run,
@@ -92,17 +91,73 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     }
     assembled.settings.noted = authority::ignored(&loaded);
     assembled.settings.own_budget = model_price::own_budget(&loaded.layers);
-    print_header(&assembled, args, &loaded);
-    let manner = output_options(args, &assembled, &loaded, environment, &cwd);
-    let ended = match task {
-        task if driven => {
-            run_front_end(assembled, async |session| headless::drive(session, task, manner).await)
-        }
-        Some(task) => perform(assembled, task, manner),
-        // A run without a driver has a task, or failed before.
-        None => Ok(Exit::Usage),
+    let started = StartedSession {
+        settings: &assembled.settings,
+        info: assembled.ports.provider.info(),
+        dir: &assembled.dir,
     };
-    Ok(ended?)
+    print_header(&started, args, &loaded);
+    let manner = output_options(args, &started, &loaded, environment, &cwd);
+    Ok(match task {
+        Some(task) => perform(assembled, task, manner)?,
+        // A run without a driver has a task, or failed before.
+        None => Exit::Usage,
+    })
+}
+
+/// Source of answers to permission requests of a run without a driver.
+fn answer_source(args: &RunArgs) -> AnswerSource {
+    match (args.flags.yes, headless::can_ask() && !args.flags.unattended) {
+        (true, _) => AnswerSource::Yes,
+        (false, true) => AnswerSource::Human,
+        (false, false) => AnswerSource::Nobody,
+    }
+}
+
+/// A session that is ready to start, for its header and the options of its output.
+struct StartedSession<'a> {
+    settings: &'a SessionSettings,
+    info: ProviderInfo,
+    /// Folder of the session.
+    dir: &'a Path,
+}
+
+/// Runs sessions that another program drives, with instructions on standard input.
+fn run_driven(
+    args: &RunArgs,
+    environment: &Environment,
+    found: WorkspaceContext,
+    (prompts, resuming): (PromptOverrides, Option<Resuming>),
+) -> Result<Exit, Vec<Failure>> {
+    let flags = resuming.as_ref().map_or_else(|| args.flags.overrides(), Resuming::overrides);
+    let mut sessions =
+        PlainSessions::of_program(args, environment, found, (flags, prompts), resuming);
+    let found = Arc::clone(&sessions.found);
+    let WorkspaceContext { cwd, dirs, loaded } = &*found;
+    let settings = &loaded.settings;
+    if !args.flags.images.is_empty()
+        && let Some(failure) =
+            provider::vision_error(settings, &provider::choose(settings, environment, cwd)?.info())
+    {
+        return Err(failure.into());
+    }
+    let prompt = read_prompt(args, settings, cwd, true)?;
+    let load = || skills::load(cwd, dirs, settings, environment);
+    let prompt = skills::with_requested_skills(prompt, &args.skills, load)?;
+    let task = task(prompt, sessions.resuming(), true)?;
+    let opened = sessions.open(&SessionSelection::default(), false)?;
+    let started = StartedSession {
+        settings: &opened.settings,
+        info: opened.ports.provider.info(),
+        dir: sessions.dir().unwrap_or(cwd),
+    };
+    print_header(&started, args, loaded);
+    let manner = output_options(args, &started, loaded, environment, cwd);
+    let runtime = runtime()?;
+    let exit = runtime.block_on(headless::drive(&mut sessions, opened, task, manner));
+    // A thread blocked in a system call must not keep the process alive.
+    runtime.shutdown_background();
+    Ok(exit?)
 }
 
 /// True if another program drives the session (`--input-format stream-json`). Fails if the output
@@ -222,9 +277,8 @@ fn read_prompt(
 }
 
 /// Prints session, model and sandbox to standard error.
-fn print_header(assembled: &Assembled, args: &RunArgs, loaded: &Loaded) {
-    let settings = &assembled.settings;
-    let info = assembled.ports.provider.info();
+fn print_header(started: &StartedSession<'_>, args: &RunArgs, loaded: &Loaded) {
+    let StartedSession { settings, info, .. } = started;
     let kept = if args.flags.no_transcript { " (not stored, cannot be resumed)" } else { "" };
     let mut text = format!(
         "session {}{kept} · {} · {} via {} · mode {}\n",
@@ -236,7 +290,7 @@ fn print_header(assembled: &Assembled, args: &RunArgs, loaded: &Loaded) {
     if args.flags.dry_run {
         text.push_str("dry run: nothing is written or run\n");
     }
-    if let OnHangup::GoesOn(Some(log)) = hangup_reaction(args, assembled) {
+    if let OnHangup::GoesOn(Some(log)) = hangup_reaction(args, started.dir) {
         let log = printable(&log.display().to_string());
         let parts = ["unattended: continues without its terminal and then writes to ", &log, "\n"];
         text.extend(parts);
@@ -247,27 +301,27 @@ fn print_header(assembled: &Assembled, args: &RunArgs, loaded: &Loaded) {
 /// Options of the run without a user interface: output, permission, and reaction to a hangup.
 fn output_options(
     args: &RunArgs,
-    assembled: &Assembled,
+    started: &StartedSession<'_>,
     loaded: &Loaded,
     environment: &Environment,
     folder: &Path,
 ) -> RunOptions {
     RunOptions {
         format: args.output_format,
-        interactive: assembled.settings.asking == AnswerSource::Human
+        interactive: started.settings.asking == AnswerSource::Human
             && args.input_format != InputFormat::StreamJson,
         color: colors(io::stderr().is_terminal(), environment),
         yes: args.flags.yes,
         dry_run: args.flags.dry_run,
         is_offline: network::access(
             &loaded.settings.sandbox,
-            &assembled.settings.tier,
-            assembled.settings.asking,
+            &started.settings.tier,
+            started.settings.asking,
         ) == NetworkAccess::Denied,
         again: (!args.flags.no_transcript)
-            .then(|| resume::again(assembled, args, loaded, environment)),
-        hang_up: hangup_reaction(args, assembled),
-        worktrees: left_worktrees(assembled),
+            .then(|| resume::again(started.settings, &started.info, args, loaded, environment)),
+        hang_up: hangup_reaction(args, started.dir),
+        worktrees: left_worktrees(started.settings),
         notifications: notifications(
             &loaded.settings.notify,
             environment,
@@ -278,19 +332,19 @@ fn output_options(
 }
 
 /// Worktrees of subagents of the resumed session that had not ended. Empty for a new session.
-fn left_worktrees(assembled: &Assembled) -> Vec<String> {
-    let resumption = assembled.settings.resumption.as_ref();
+fn left_worktrees(settings: &SessionSettings) -> Vec<String> {
+    let resumption = settings.resumption.as_ref();
     let delegated = resumption.into_iter().flat_map(|resumption| &resumption.replayed.delegated);
     let at_work = delegated.filter(|one| one.ended.is_none());
     at_work.filter_map(|one| one.workplace.clone()).collect()
 }
 
 /// Reaction to the loss of the terminal: an unattended run continues, any other run ends.
-fn hangup_reaction(args: &RunArgs, assembled: &Assembled) -> OnHangup {
+fn hangup_reaction(args: &RunArgs, dir: &Path) -> OnHangup {
     if !args.flags.unattended {
         return OnHangup::Ends;
     }
-    OnHangup::GoesOn((!args.flags.no_transcript).then(|| assembled.dir.join(LOG)))
+    OnHangup::GoesOn((!args.flags.no_transcript).then(|| dir.join(LOG)))
 }
 
 /// Starts the log on standard error. `verbose` is the number of `-v` flags; 0: no log.

@@ -127,6 +127,10 @@ pub async fn program(remote: RemoteSession, drives: bool) -> AttachOutcome {
                 let failed = serde_json::json!({"type": "attach.failed", "v": 1, "line": line, "message": message});
                 format!("{failed}\n").into_bytes()
             }
+            Some(RemoteMessage::Response(response)) => {
+                answered += 1;
+                response.to_line()
+            }
             Some(RemoteMessage::Dropped(why)) => break AttachOutcome::Cut(why),
         };
         stdout.write(text).await;

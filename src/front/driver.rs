@@ -4,18 +4,19 @@
 
 use std::io::{self, BufRead};
 
-use posse_frontend::instruction::{Instruction, LINE_BYTES_MAX, parse};
+use posse_base::failure::{ErrorCode, Exit, Failure};
+use posse_frontend::instruction::{ClientLine, LINE_BYTES_MAX};
 use tokio::sync::mpsc;
 
 /// Maximum number of queued instructions.
 const WAITING_MAX: usize = 16;
 
-/// An input line with its number: the instruction, or the error in the line.
+/// An input line with its number.
 #[derive(Debug)]
 pub(crate) struct Numbered {
     /// Line number, from 1.
     pub(crate) line: u64,
-    pub(crate) what: Result<Instruction, String>,
+    pub(crate) what: ClientLine,
 }
 
 /// Starts a thread that reads standard input to its end, and returns the channel of its lines.
@@ -25,7 +26,7 @@ pub(crate) fn instructions() -> mpsc::Receiver<Numbered> {
     let reader = std::thread::Builder::new().name("instructions".to_owned());
     let work = move || read(io::stdin().lock(), |line| sender.blocking_send(line).is_ok());
     if let Err(error) = reader.spawn(work) {
-        let what = Err(format!("cannot be read: no thread: {error}"));
+        let what = unreadable(&format!("no thread: {error}"));
         // The channel is empty.
         on_error.try_send(Numbered { line: 1, what }).ok();
     }
@@ -39,10 +40,10 @@ fn read(mut input: impl BufRead, mut hand_on: impl FnMut(Numbered) -> bool) {
         let what = match next_line(&mut input) {
             Ok(None) => return,
             Ok(Some(InputLine::Whole(bytes))) if bytes.trim_ascii().is_empty() => continue,
-            Ok(Some(InputLine::Whole(bytes))) => parse(&bytes),
-            Ok(Some(InputLine::TooLong)) => Err(format!("is longer than {LINE_BYTES_MAX} bytes")),
+            Ok(Some(InputLine::Whole(bytes))) => ClientLine::read(&bytes),
+            Ok(Some(InputLine::TooLong)) => ClientLine::too_long(),
             Err(error) => {
-                let what = Err(format!("cannot be read: {error}"));
+                let what = unreadable(&error.to_string());
                 hand_on(Numbered { line, what });
                 return;
             }
@@ -51,6 +52,13 @@ fn read(mut input: impl BufRead, mut hand_on: impl FnMut(Numbered) -> bool) {
             return;
         }
     }
+}
+
+/// A line that could not be read.
+fn unreadable(error: &str) -> ClientLine {
+    let what = format!("cannot be read: {error}");
+    let failure = Failure::new(ErrorCode::InstructionInvalid, Exit::Usage, what);
+    ClientLine { id: None, command: None, instruction: Err(failure) }
 }
 
 /// A line of at most [`LINE_BYTES_MAX`] bytes, newline included, or the fact that it is longer.
@@ -94,12 +102,14 @@ pub(crate) fn next_line(input: &mut impl BufRead) -> io::Result<Option<InputLine
 mod tests {
     use std::io::{BufReader, Read};
 
+    use posse_frontend::instruction::Instruction;
+
     use super::*;
 
     fn all(input: impl Read) -> Vec<(u64, Result<Instruction, String>)> {
         let mut seen = Vec::new();
         read(BufReader::with_capacity(7, input), |Numbered { line, what }| {
-            seen.push((line, what));
+            seen.push((line, what.instruction.map_err(|failure| failure.what)));
             true
         });
         seen

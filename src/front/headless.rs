@@ -10,7 +10,7 @@ mod start_error;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use posse_actors::conversation::Usage;
 use posse_actors::cost::dollars;
@@ -26,6 +26,7 @@ use posse_frontend::Task;
 use posse_frontend::notifications::Notifications;
 use posse_frontend::notifier::Notifier;
 use posse_frontend::outcome::{PermissionHints, Verdict, judge};
+use posse_frontend::response::{Caller, InstructionResult, Response, error_of};
 use posse_frontend::signals::Signals;
 use serde::Serialize;
 
@@ -138,6 +139,8 @@ struct Front {
     /// session.
     worktrees: Vec<String>,
     notifier: Notifier,
+    /// Number of lines of `stream-json` so far.
+    lines: u64,
 }
 
 /// Token usage and cost of a session.
@@ -195,17 +198,6 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// The error of a failure, as events and the object of `json` have it.
-fn error_of(failure: &Failure) -> SessionError {
-    SessionError {
-        code: failure.code.to_string(),
-        what: failure.what.clone(),
-        r#where: failure.place.clone(),
-        why: failure.why.clone(),
-        fix: failure.fix.clone(),
-    }
-}
-
 impl Front {
     fn new(session: SessionHandle, manner: RunOptions) -> Front {
         let events = session.subscribe();
@@ -231,7 +223,18 @@ impl Front {
             worktrees: manner.worktrees.clone(),
             notifier,
             manner,
+            lines: 0,
         }
+    }
+
+    /// Continues with the events of another session, after the last event of the current one.
+    fn enter(&mut self, session: SessionHandle) {
+        self.events = session.subscribe();
+        self.notifier.enter(session.id().as_str(), None);
+        if let Some(again) = &mut self.manner.again {
+            again.session = session.id().to_string();
+        }
+        self.session = session;
     }
 
     async fn work(&mut self, task: Task) -> Option<TurnOutcome> {
@@ -289,10 +292,8 @@ impl Front {
             _ => (),
         }
         if self.manner.format == OutputFormat::StreamJson {
-            self.stdout.write(line_of(announcement)).await;
-            if self.is_output_replaced().await {
-                self.stdout.write(line_of(announcement)).await;
-            }
+            self.lines += 1;
+            self.write_line(announcement.to_json_as(self.lines)).await;
         } else {
             let text = self.progress.follow(announcement);
             self.stderr.write(text.into_bytes()).await;
@@ -301,6 +302,25 @@ impl Front {
         let question =
             self.questions.as_mut().and_then(|questions| questions.follow_announced(announcement));
         self.show_question(question).await;
+    }
+
+    /// Writes the response to an instruction.
+    async fn respond(&mut self, caller: Caller, result: InstructionResult) {
+        self.lines += 1;
+        let mut response = Response::new(caller, self.session.id().as_str(), result);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        response.ts = u64::try_from(now.as_millis()).ok();
+        response.seq = Some(self.lines);
+        self.write_line(response.to_json()).await;
+    }
+
+    /// Writes a line of `stream-json`, which has no newline yet.
+    async fn write_line(&mut self, mut line: Vec<u8>) {
+        line.push(b'\n');
+        self.stdout.write(line.clone()).await;
+        if self.is_output_replaced().await {
+            self.stdout.write(line).await;
+        }
     }
 
     async fn show_question(&mut self, question: Option<String>) {
@@ -340,6 +360,17 @@ impl Front {
             reason: SessionEndReason::Failed,
             result: None,
             failure: Some(failure),
+        };
+        self.close(verdict, None).await
+    }
+
+    /// Ends the session without an error: there were requests, and no task.
+    async fn finish_without_task(self) -> Exit {
+        let verdict = Verdict {
+            exit: Exit::Done,
+            reason: SessionEndReason::Completed,
+            result: None,
+            failure: None,
         };
         self.close(verdict, None).await
     }
@@ -427,10 +458,4 @@ impl Front {
         line.push(b'\n');
         line
     }
-}
-
-fn line_of(announcement: &Announcement) -> Vec<u8> {
-    let mut line = announcement.to_json();
-    line.push(b'\n');
-    line
 }

@@ -32,7 +32,7 @@ use posse_frontend::remote_session::AttachSocket;
 use posse_frontend::signals::Signals;
 use posse_frontend::{
     OpenedSession, RewindConfirmation, Selectable, SelectionSources, SessionSelection, Sessions,
-    Task, resume_line,
+    Task, resume_line, thinking_name,
 };
 
 use crate::output::{Output, OutputTarget};
@@ -182,6 +182,8 @@ struct Current {
     provider: String,
     model: String,
     agent: String,
+    /// Reasoning effort; `default` if that of the provider applies.
+    thinking: String,
     tier: SandboxTier,
     /// Number of permission requests of this session so far that no person could answer.
     unanswered: u32,
@@ -207,6 +209,7 @@ impl Current {
         let OpenedSession { ports, settings, sources, session_server } = opened;
         let info = ports.provider.info();
         let (agent, tier) = (settings.agent.clone(), settings.tier.clone());
+        let thinking = thinking_name(&settings).to_owned();
         let session = SessionHandle::start(ports, settings).await;
         let session = session.map_err(|error| error.to_string())?;
         let attach_socket = session_server.start_with_reverts(&session);
@@ -220,6 +223,7 @@ impl Current {
             provider,
             model,
             agent,
+            thinking,
             tier,
             unanswered: 0,
             not_by_yes: 0,
@@ -241,6 +245,7 @@ impl Current {
             Selectable::Model => (&self.model, &self.sources.model),
             Selectable::Provider => (&self.provider, &self.sources.provider),
             Selectable::Agent => (&self.agent, &self.sources.agent),
+            Selectable::Thinking => (&self.thinking, &self.sources.thinking),
         }
     }
 }
@@ -408,9 +413,7 @@ impl LineMode<'_> {
             }
         };
         if goes_on {
-            opened.settings.history = self.current.session.history().await;
-            // The budget covers the whole conversation.
-            opened.settings.accounts = self.current.session.accounts().await.unwrap_or_default();
+            opened.continue_conversation(&self.current.session).await;
         }
         let mode = self.current.session.permission_mode();
         opened.keep_permission_mode(mode, &self.current.agent);

@@ -14,6 +14,7 @@ mod pages;
 mod permission_mode;
 mod permissions;
 mod queue;
+mod rename;
 mod reports;
 pub(crate) mod rewind;
 mod selection;
@@ -43,9 +44,11 @@ pub const COMMANDS: &[Command] = &[
     sessions::NEW,
     sessions::RESUME,
     sessions::FORK,
+    rename::RENAME,
     selection::MODEL,
     selection::PROVIDER,
     selection::AGENT,
+    selection::THINKING,
     agents::AGENTS,
     compact::COMPACT,
     context::CONTEXT,
@@ -58,6 +61,7 @@ pub const COMMANDS: &[Command] = &[
     undo::UNDO,
     rewind::REWIND,
     reports::EXPORT,
+    reports::SHARE,
     copy::COPY,
     reports::CONFIG,
     reports::TOOLS,

@@ -1,16 +1,23 @@
 //! Instructions of a client program to a session: parsing and writing of lines with one JSON object
 //! each. Pure.
 
-use posse_actors::conversation::{ContentPart, QuestionId};
-use posse_actors::event::{HunkAnswer, PermissionMode, QuestionAnswer, Scope, UserReply};
+mod line;
+
+use posse_actors::conversation::{CallId, ContentPart, MessageId, QuestionId};
+use posse_actors::event::{HunkAnswer, PermissionMode, Scope, UserReply};
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::text::clipped;
-use posse_base::failure::did_you_mean;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use posse_base::failure::{ErrorCode, Exit, Failure, did_you_mean};
+use serde_json::{Map, Value, json};
 
+use crate::commands::ShellCommand;
 use crate::remote_session::Revert;
-use crate::{RewindExtent, rewind_extents};
+use crate::{Listing, RewindExtent, Selectable, rewind_extents};
+
+use line::{AnswerDecision, InstructionLine, TYPES};
+
+/// Maximum characters of an id that is a text.
+const ID_CHARS_MAX: usize = 200;
 
 /// Maximum bytes of a line, including images. The newline counts only in the input of a headless
 /// run, not on an attach connection.
@@ -45,103 +52,132 @@ pub enum Instruction {
     Revert(Revert),
     /// Answer this permission request with this decision.
     Answer(QuestionId, HumanDecision),
+    /// Carry out this request, whose result the response contains.
+    Request(SessionRequest),
+    /// Carry out this request in the front end that owns the session.
+    OwnerRequest(OwnerRequest),
 }
 
-/// All values of `type`, for errors.
-const TYPES: [&str; 12] = [
-    "message",
-    "steer",
-    "follow_up",
-    "interrupt",
-    "compact",
-    "context",
-    "permission.mode",
-    "undo",
-    "rewind",
-    "permission.answer",
-    "question.answer",
-    "plan.answer",
-];
-
-#[derive(Deserialize)]
-#[serde(tag = "type", rename_all_fields = "camelCase", deny_unknown_fields)]
-enum InstructionLine {
-    #[serde(rename = "message")]
-    Message { content: Value },
-    #[serde(rename = "steer")]
-    Steer { content: Value },
-    #[serde(rename = "follow_up")]
-    FollowUp { content: Value },
-    #[serde(rename = "interrupt")]
-    Interrupt {
-        #[serde(default)]
-        all: bool,
-    },
-    #[serde(rename = "compact")]
-    Compact {
-        #[serde(default)]
-        keep: Option<String>,
-    },
-    #[serde(rename = "context")]
-    Context {},
-    #[serde(rename = "permission.mode")]
-    Mode { mode: String },
-    #[serde(rename = "undo")]
-    Undo {},
-    #[serde(rename = "rewind")]
-    Rewind {
-        prompt: usize,
-        /// Name of a [`RewindExtent`].
-        what: String,
-    },
-    #[serde(rename = "permission.answer")]
-    Answer {
-        request_id: QuestionId,
-        decision: AnswerDecision,
-        #[serde(default)]
-        scope: Option<Scope>,
-        #[serde(default)]
-        reason: Option<String>,
-        /// Must be `global` if a call is allowed with the scope `global`; otherwise ignored.
-        #[serde(default)]
-        confirm: Option<Scope>,
-        /// Answers about the hunks of the request, for the decision `hunks` alone.
-        #[serde(default)]
-        hunks: Option<Vec<Value>>,
-    },
-    #[serde(rename = "question.answer")]
-    QuestionAnswer { request_id: QuestionId, answers: Vec<QuestionAnswer> },
-    #[serde(rename = "plan.answer")]
-    PlanAnswer {
-        request_id: QuestionId,
-        mode: String,
-        /// The plan as the user has changed it.
-        #[serde(default)]
-        plan: Option<String>,
-    },
+/// Request that a session can carry out by itself.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SessionRequest {
+    /// State of the session.
+    State,
+    /// History of the conversation.
+    Messages,
+    /// Usage, cost and context.
+    Stats,
+    /// Give the session this title.
+    Rename(String),
+    /// Run this command as the user.
+    Bash(ShellCommand),
+    /// Queued messages.
+    Queue,
+    /// Delete this queued message.
+    Withdraw(MessageId),
+    /// Running background jobs.
+    Jobs,
+    /// Stop this background job.
+    StopJob(CallId),
+    /// Slash commands of a person.
+    Commands,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum AnswerDecision {
-    Allow,
-    Deny,
-    /// Run the call in a trial first; the request returns with the result.
-    Try,
-    /// Keep the changes of the trial.
-    Keep,
-    /// Make only chosen hunks of the change.
-    Hunks,
+/// Request for which the front end that owns the session is needed, because it replaces the session
+/// or reads settings and files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OwnerRequest {
+    /// Continue the conversation with these values of settings.
+    Select(Vec<(Selectable, String)>),
+    /// Start a new session.
+    New,
+    /// Resume the stored session whose id begins with this text.
+    Resume(String),
+    /// Continue in a copy of the session, which ends before the prompt with this number, counted
+    /// from 1. `None`: of the whole session.
+    Fork(Option<usize>),
+    /// Start a run with this skill and task.
+    Skill(String, String),
+    /// Prompts to which the session can return.
+    Prompts,
+    /// Write the session to this file as a document.
+    Export(Option<String>),
+    /// A list of what can be used.
+    List(Listing),
+}
+
+/// A line of a client program.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClientLine {
+    /// Id that the response repeats: a text or a number. `None` if the line has none, or one of
+    /// another kind.
+    pub id: Option<Value>,
+    /// Value of `type`; `None` if there is none.
+    pub command: Option<String>,
+    /// The instruction, or the first fault of the line.
+    pub instruction: Result<Instruction, Failure>,
 }
 
 /// Form of an answer about a hunk, for errors.
 const HUNK_FORM: &str = r#"use "yes", "no" or {"replace": "TEXT"}"#;
 
-/// Parses a line. A permission answer without a scope allows once. The error describes the first
-/// fault of the line.
-pub fn parse(line: &[u8]) -> Result<Instruction, String> {
-    let wire: InstructionLine = serde_json::from_slice(line)
-        .map_err(|error| unknown_type(line).unwrap_or_else(|| json_error(&error)))?;
+impl ClientLine {
+    /// Parses a line. A permission answer without a scope allows once. An id is a text of at most
+    /// 200 characters, or a number.
+    pub fn read(line: &[u8]) -> ClientLine {
+        let invalid = |what: String| Failure::new(ErrorCode::InstructionInvalid, Exit::Usage, what);
+        let mut read =
+            ClientLine { id: None, command: None, instruction: Err(invalid(String::new())) };
+        let mut members: Map<String, Value> = match serde_json::from_slice(line) {
+            Ok(members) => members,
+            Err(error) => {
+                let fix = r#"write one JSON object a line, such as {"type":"state","id":1}"#;
+                read.instruction = Err(invalid(json_error(&error)).fix(fix));
+                return read;
+            }
+        };
+        read.command = members.get("type").and_then(Value::as_str).map(str::to_owned);
+        let id = members.remove("id");
+        read.id = id.clone().filter(is_id);
+        read.instruction = match (read.id.is_some() || id.is_none(), &read.command) {
+            (false, _) => Err(invalid("`id` is neither a number nor a text".to_owned())
+                .fix(format!("use a number, or a text of at most {ID_CHARS_MAX} characters"))),
+            (_, Some(name)) if !TYPES.contains(&name.as_str()) => Err(unknown_type(name)),
+            _ => instruction(Value::Object(members)).map_err(|what| {
+                let fix = "`posse help instructions` describes the fields of each type";
+                invalid(what).fix(fix)
+            }),
+        };
+        read
+    }
+
+    /// The error of a line that is longer than [`LINE_BYTES_MAX`].
+    pub fn too_long() -> ClientLine {
+        let what = format!("is longer than {LINE_BYTES_MAX} bytes");
+        let failure = Failure::new(ErrorCode::InstructionInvalid, Exit::Usage, what);
+        let failure = failure.fix("send a large text in several messages, or name a file");
+        ClientLine { id: None, command: None, instruction: Err(failure) }
+    }
+}
+
+fn is_id(id: &Value) -> bool {
+    match id {
+        Value::Number(_) => true,
+        Value::String(text) => text.chars().count() <= ID_CHARS_MAX,
+        _ => false,
+    }
+}
+
+/// JSON Schema of the lines, without the member `id`.
+#[cfg(feature = "testing")]
+pub fn line_schema() -> Value {
+    line::schema()
+}
+
+/// Converts the members of a line. The error describes the first fault.
+fn instruction(members: Value) -> Result<Instruction, String> {
+    let wire: InstructionLine =
+        serde_json::from_value(members).map_err(|error| json_error(&error))?;
     Ok(match wire {
         InstructionLine::Message { content } => Instruction::Message(parts(content)?),
         InstructionLine::Steer { content } => Instruction::Steer(parts(content)?),
@@ -189,7 +225,71 @@ pub fn parse(line: &[u8]) -> Result<Instruction, String> {
         InstructionLine::Answer { request_id, decision: AnswerDecision::Keep, .. } => {
             Instruction::Answer(request_id, HumanDecision::Keep)
         }
+        other => Instruction::of_request(other)?,
     })
+}
+
+impl Instruction {
+    /// Converts a line that asks for a result.
+    fn of_request(line: InstructionLine) -> Result<Instruction, String> {
+        let request = match line {
+            InstructionLine::State {} => SessionRequest::State,
+            InstructionLine::Messages {} => SessionRequest::Messages,
+            InstructionLine::Stats {} => SessionRequest::Stats,
+            InstructionLine::Rename { title } => SessionRequest::Rename(title),
+            InstructionLine::Bash { command, private } => {
+                SessionRequest::Bash(shell_command(&command, private)?)
+            }
+            InstructionLine::Queue {} => SessionRequest::Queue,
+            InstructionLine::Withdraw { message_id } => SessionRequest::Withdraw(message_id),
+            InstructionLine::Jobs {} => SessionRequest::Jobs,
+            InstructionLine::StopJob { call_id } => SessionRequest::StopJob(call_id),
+            InstructionLine::Commands {} => SessionRequest::Commands,
+            other => return Instruction::of_owner_request(other),
+        };
+        Ok(Instruction::Request(request))
+    }
+
+    fn of_owner_request(line: InstructionLine) -> Result<Instruction, String> {
+        let select = |what, name| OwnerRequest::Select(vec![(what, name)]);
+        let request = match line {
+            InstructionLine::SetModel { model, provider } => {
+                // A provider first: selecting it resets the model.
+                let provider = provider.map(|name| (Selectable::Provider, name));
+                let chosen =
+                    provider.into_iter().chain(model.map(|name| (Selectable::Model, name)));
+                let chosen: Vec<_> = chosen.collect();
+                if chosen.is_empty() {
+                    return Err("missing field `model` or `provider`".to_owned());
+                }
+                OwnerRequest::Select(chosen)
+            }
+            InstructionLine::SetAgent { agent } => select(Selectable::Agent, agent),
+            InstructionLine::SetThinking { thinking } => select(Selectable::Thinking, thinking),
+            InstructionLine::NewSession {} => OwnerRequest::New,
+            InstructionLine::SwitchSession { session } => OwnerRequest::Resume(session),
+            InstructionLine::Fork { prompt } => OwnerRequest::Fork(prompt),
+            InstructionLine::Skill { name, task } => OwnerRequest::Skill(name, task),
+            InstructionLine::Prompts {} => OwnerRequest::Prompts,
+            InstructionLine::Export { file } => OwnerRequest::Export(file),
+            InstructionLine::Tools {} => OwnerRequest::List(Listing::Tools),
+            InstructionLine::Agents {} => OwnerRequest::List(Listing::Agents),
+            InstructionLine::Models {} => OwnerRequest::List(Listing::Models),
+            InstructionLine::Skills {} => OwnerRequest::List(Listing::Skills),
+            InstructionLine::Sessions {} => OwnerRequest::List(Listing::Sessions),
+            _ => return Err("the type has no instruction".to_owned()),
+        };
+        Ok(Instruction::OwnerRequest(request))
+    }
+}
+
+/// The command of a line `bash`, as if the user had typed it.
+fn shell_command(command: &str, is_private: bool) -> Result<ShellCommand, String> {
+    let line = command.trim();
+    if line.is_empty() {
+        return Err("command is empty".to_owned());
+    }
+    Ok(ShellCommand { line: line.to_owned(), is_private })
 }
 
 /// Parses the answers about hunks. The error names the place and the fix.
@@ -254,15 +354,13 @@ fn parts(content: Value) -> Result<Vec<ContentPart>, String> {
     Ok(parts)
 }
 
-/// Error of a line whose type is unknown; `None` for other lines. It names all types: the list of the
-/// parser would be cut.
-fn unknown_type(line: &[u8]) -> Option<String> {
+/// Error of a line with an unknown type. It names all types.
+fn unknown_type(name: &str) -> Failure {
     const NAME_CHARS_MAX: usize = 40;
-    let value: Value = serde_json::from_slice(line).ok()?;
-    let name = value.get("type")?.as_str().filter(|name| !TYPES.contains(name))?;
     let meant = did_you_mean(name, TYPES).map(|meant| format!("; {meant}")).unwrap_or_default();
-    let name = clipped(name, NAME_CHARS_MAX, "…");
-    Some(format!("unknown type `{name}`{meant}; the types are {}", TYPES.join(", ")))
+    let what = format!("unknown type `{}`{meant}", clipped(name, NAME_CHARS_MAX, "…"));
+    Failure::new(ErrorCode::InstructionUnknown, Exit::Usage, what)
+        .fix(format!("the types are {}", TYPES.join(", ")))
 }
 
 /// Text of a JSON error without its line number, which is always 1 because each line is parsed
@@ -322,222 +420,58 @@ pub fn line_of(instruction: &Instruction) -> Vec<u8> {
         Instruction::Answer(id, HumanDecision::Reply(UserReply::Plan { mode, plan })) => {
             json!({"type": "plan.answer", "requestId": id, "mode": mode, "plan": plan})
         }
+        Instruction::Request(request) => request.line(),
+        Instruction::OwnerRequest(request) => request.line(),
     };
     let mut line = value.to_string().into_bytes();
     line.push(b'\n');
     line
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn answers() -> Vec<QuestionAnswer> {
-        vec![
-            QuestionAnswer { selected: vec!["a".to_owned()], text: None },
-            QuestionAnswer { selected: Vec::new(), text: Some("b".to_owned()) },
-        ]
-    }
-
-    fn hunks() -> Vec<HunkAnswer> {
-        vec![HunkAnswer::Yes, HunkAnswer::No, HunkAnswer::Replace("x\n".to_owned())]
-    }
-
-    #[test]
-    fn extents_of_a_rewind_are_known_by_name() {
-        for (name, _, extent) in rewind_extents() {
-            let instruction = Instruction::Revert(Revert::ToPrompt(2, extent));
-            let line = format!("{{\"type\":\"rewind\",\"prompt\":2,\"what\":\"{name}\"}}");
-            assert_eq!(parse(line.as_bytes()), Ok(instruction.clone()));
-            assert_eq!(parse(&line_of(&instruction)), Ok(instruction));
-        }
-        let unknown = parse(br#"{"type":"rewind","prompt":2,"what":"x"}"#).unwrap_err();
-        assert!(unknown.contains("expected one of both, files"), "{unknown}");
-        assert!(parse(br#"{"type":"rewind","prompt":-1,"what":"all"}"#).is_err());
-    }
-
-    #[test]
-    fn understands_every_instruction() {
-        let text = |text: &str| vec![ContentPart::text(text)];
-        let id = QuestionId::new("q1");
-        let table = [
-            (r#"{"type":"message","content":"hi"}"#, Instruction::Message(text("hi"))),
-            (
-                r#"{"type":"message","content":[{"type":"text","text":"hi"}]}"#,
-                Instruction::Message(text("hi")),
-            ),
-            (r#"{"type":"steer","content":"left"}"#, Instruction::Steer(text("left"))),
-            (r#"{"content":"more","type":"follow_up"}"#, Instruction::FollowUp(text("more"))),
-            (r#"{"type":"context"}"#, Instruction::Context),
-            (
-                r#"{"type":"permission.mode","mode":"plan"}"#,
-                Instruction::PermissionMode(PermissionMode::Plan),
-            ),
-            (r#"{"type":"compact"}"#, Instruction::Compact(None)),
-            (
-                r#"{"type":"compact","keep":"the port"}"#,
-                Instruction::Compact(Some("the port".to_owned())),
-            ),
-            (r#"{"type":"interrupt"}"#, Instruction::Interrupt { all: false }),
-            (r#"{"type":"interrupt","all":true}"#, Instruction::Interrupt { all: true }),
-            (
-                r#"{"type":"permission.answer","requestId":"q1","decision":"allow"}"#,
-                Instruction::Answer(id.clone(), HumanDecision::Allow(Scope::Once)),
-            ),
-            (
-                r#"{"type":"permission.answer","requestId":"q1","decision":"allow","scope":"session"}"#,
-                Instruction::Answer(id.clone(), HumanDecision::Allow(Scope::Session)),
-            ),
-            (
-                r#"{"type":"permission.answer","requestId":"q1","decision":"allow","scope":"global","confirm":"global"}"#,
-                Instruction::Answer(id.clone(), HumanDecision::Allow(Scope::Global)),
-            ),
-            (
-                r#"{"type":"permission.answer","requestId":"q1","decision":"try"}"#,
-                Instruction::Answer(id.clone(), HumanDecision::Try),
-            ),
-            (
-                r#"{"type":"permission.answer","requestId":"q1","decision":"keep"}"#,
-                Instruction::Answer(id.clone(), HumanDecision::Keep),
-            ),
-            (
-                r#"{"type":"question.answer","requestId":"q1","answers":[{"selected":["a"]},{"text":"b"}]}"#,
-                Instruction::Answer(
-                    id.clone(),
-                    HumanDecision::Reply(UserReply::Questions { answers: answers() }),
-                ),
-            ),
-            (
-                r#"{"type":"plan.answer","requestId":"q1","mode":"edits"}"#,
-                Instruction::Answer(
-                    id.clone(),
-                    HumanDecision::Reply(UserReply::Plan {
-                        mode: PermissionMode::Edits,
-                        plan: None,
-                    }),
-                ),
-            ),
-            (
-                r#"{"type":"permission.answer","requestId":"q1","decision":"deny","reason":"no"}"#,
-                Instruction::Answer(id, HumanDecision::Deny { reason: Some("no".to_owned()) }),
-            ),
-        ];
-        for (line, meant) in table {
-            assert_eq!(parse(line.as_bytes()), Ok(meant), "{line}");
-        }
-    }
-
-    #[test]
-    fn understands_answers_about_hunks() {
-        let line = r#"{"type":"permission.answer","requestId":"q1","decision":"hunks","hunks":["yes","no",{"replace":"x\n"}]}"#;
-        let meant = Instruction::Answer(QuestionId::new("q1"), HumanDecision::Hunks(hunks()));
-        assert_eq!(parse(line.as_bytes()), Ok(meant));
-    }
-
-    #[test]
-    fn error_of_an_unknown_type_names_the_types_of_the_guide() {
-        let error = parse(br#"{"type":"nope"}"#).unwrap_err();
-        assert!(error.starts_with("unknown type `nope`; the types are message, "), "{error}");
-        // The parser knows exactly these.
-        let known = serde_json::from_str::<InstructionLine>(r#"{"type":"nope"}"#);
-        let known = known.map(|_| ()).unwrap_err().to_string();
-        let known: Vec<&str> = known.split('`').skip(3).step_by(2).collect();
-        assert_eq!(known, TYPES);
-        let guide = include_str!("../../docs/guide/scripting.md");
-        let section = guide.split("## Instruction stream").nth(1).unwrap();
-        for name in TYPES {
-            assert!(error.contains(name), "{name}: {error}");
-            assert!(
-                section.contains(&format!("`{{\"type\":\"{name}\"")),
-                "{name} is not in the guide"
-            );
-        }
-        let rows = section.lines().take_while(|line| !line.starts_with("- "));
-        for row in rows.filter_map(|row| row.strip_prefix("| `{\"type\":\"")) {
-            let name = row.split('"').next().unwrap();
-            assert!(TYPES.contains(&name), "{name}");
-        }
-    }
-
-    #[test]
-    fn describes_errors_of_a_line() {
-        let table = [
-            ("nonsense", "not valid JSON: expected ident at column 2"),
-            (r#"{"type":"interrupt""#, "not valid JSON: EOF while parsing an object at column 19"),
-            ("[]", "missing field `type`"),
-            (
-                r#"{"type":"mesage","content":"x"}"#,
-                "unknown type `mesage`; did you mean \"message\"?",
-            ),
-            (r#"{"type":"message"}"#, "missing field `content`"),
-            (r#"{"type":"message","content":" "}"#, "content is empty"),
-            (r#"{"type":"message","content":[]}"#, "content is empty"),
-            (r#"{"type":"message","content":7}"#, "neither a text"),
-            (r#"{"type":"message","content":[{"type":"video"}]}"#, "content[0]: unknown variant"),
-            (r#"{"type":"message","content":[{"type":"image_url","url":"/etc/x"}]}"#, "content[0]"),
-            (r#"{"type":"permission.mode","mode":"yolo"}"#, "unknown permission mode `yolo`"),
-            (r#"{"type":"permission.answer","requestId":"q","decision":"maybe"}"#, "`maybe`"),
-            (r#"{"type":"question.answer","requestId":"q"}"#, "missing field `answers`"),
-            (
-                r#"{"type":"question.answer","requestId":"q","answers":[{"choice":"a"}]}"#,
-                "`choice`",
-            ),
-            (r#"{"type":"plan.answer","requestId":"q","mode":"yolo"}"#, "unknown permission mode"),
-            (r#"{"type":"permission.answer","decision":"allow"}"#, "requestId"),
-            (
-                r#"{"type":"permission.answer","requestId":"q","decision":"hunks"}"#,
-                r#"hunks: missing; give one answer for each hunk: use "yes", "no" or {"replace""#,
-            ),
-            (
-                r#"{"type":"permission.answer","requestId":"q","decision":"hunks","hunks":["yes","maybe"]}"#,
-                r#"hunks[1]: use "yes", "no" or {"replace": "TEXT"}"#,
-            ),
-            (
-                r#"{"type":"permission.answer","requestId":"q","decision":"hunks","hunks":[{"replace":7}]}"#,
-                "hunks[0]: use",
-            ),
-            (
-                r#"{"type":"permission.answer","requestId":"q","decision":"allow","hunks":["no"]}"#,
-                r#"hunks: they belong to "decision": "hunks" only"#,
-            ),
-            (
-                r#"{"type":"permission.answer","requestId":"q","decision":"allow","scope":"global"}"#,
-                "needs \"confirm\": \"global\"",
-            ),
-        ];
-        for (line, part) in table {
-            let error = parse(line.as_bytes()).unwrap_err();
-            assert!(error.contains(part), "{line}: {error}");
-            assert!(!error.contains("at line"), "{line}: {error}");
-        }
-        let long = format!(r#"{{"type":"{}"}}"#, "x".repeat(10_000));
-        assert!(parse(long.as_bytes()).unwrap_err().chars().count() <= ERROR_CHARS_MAX + 2);
-    }
-
-    #[test]
-    fn written_instructions_parse_back() {
-        let text = || vec![ContentPart::text("a \"b\"\n\u{1b}")];
-        let id = || QuestionId::new("q1");
-        let scopes = [Scope::Once, Scope::Session, Scope::Project, Scope::Global];
-        let allowed = scopes.map(|scope| Instruction::Answer(id(), HumanDecision::Allow(scope)));
-        let denied = [None, Some("no".to_owned())]
-            .map(|reason| Instruction::Answer(id(), HumanDecision::Deny { reason }));
-        let replies = [
-            UserReply::Questions { answers: answers() },
-            UserReply::Plan { mode: PermissionMode::Auto, plan: Some("1. x\n".to_owned()) },
-        ];
-        let replies = replies.map(|reply| Instruction::Answer(id(), HumanDecision::Reply(reply)));
-        let said = [Instruction::Message, Instruction::Steer, Instruction::FollowUp];
-        let said = said.map(|said| said(text()));
-        let trials = [HumanDecision::Try, HumanDecision::Keep, HumanDecision::Hunks(hunks())];
-        let trials = trials.map(|decision| Instruction::Answer(id(), decision));
-        let stops = [true, false].map(|all| Instruction::Interrupt { all });
-        let modes = PermissionMode::KNOWN.map(Instruction::PermissionMode);
-        let answers = allowed.into_iter().chain(denied).chain(trials).chain(replies);
-        for meant in answers.chain(said).chain(stops).chain(modes) {
-            let line = line_of(&meant);
-            assert_eq!(line.iter().position(|byte| *byte == b'\n'), Some(line.len() - 1));
-            assert_eq!(parse(&line), Ok(meant));
+impl SessionRequest {
+    fn line(&self) -> Value {
+        match self {
+            SessionRequest::State => json!({"type": "state"}),
+            SessionRequest::Messages => json!({"type": "messages"}),
+            SessionRequest::Stats => json!({"type": "stats"}),
+            SessionRequest::Rename(title) => json!({"type": "rename", "title": title}),
+            SessionRequest::Bash(ShellCommand { line, is_private }) => {
+                json!({"type": "bash", "command": line, "private": is_private})
+            }
+            SessionRequest::Queue => json!({"type": "queue"}),
+            SessionRequest::Withdraw(id) => json!({"type": "withdraw", "messageId": id}),
+            SessionRequest::Jobs => json!({"type": "jobs"}),
+            SessionRequest::StopJob(id) => json!({"type": "stop_job", "callId": id}),
+            SessionRequest::Commands => json!({"type": "commands"}),
         }
     }
 }
+
+impl OwnerRequest {
+    fn line(&self) -> Value {
+        match self {
+            OwnerRequest::Select(chosen) => {
+                let mut line = json!({});
+                for (what, name) in chosen {
+                    line["type"] = json!(match what {
+                        Selectable::Model | Selectable::Provider => "set_model",
+                        Selectable::Agent => "set_agent",
+                        Selectable::Thinking => "set_thinking",
+                    });
+                    line[what.word()] = json!(name);
+                }
+                line
+            }
+            OwnerRequest::New => json!({"type": "new_session"}),
+            OwnerRequest::Resume(session) => json!({"type": "switch_session", "session": session}),
+            OwnerRequest::Fork(prompt) => json!({"type": "fork", "prompt": prompt}),
+            OwnerRequest::Skill(name, task) => json!({"type": "skill", "name": name, "task": task}),
+            OwnerRequest::Prompts => json!({"type": "prompts"}),
+            OwnerRequest::Export(file) => json!({"type": "export", "file": file}),
+            OwnerRequest::List(list) => json!({"type": list.word()}),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@ use posse_actors::conversation::CallId;
 use posse_actors::event::Event;
 use posse_actors::root_session::SessionHandle;
 use posse_base::failure::printable;
+use serde_json::{Value, json};
 
 /// Running background jobs: the call id and the summary of each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,7 +30,13 @@ impl Jobs {
         self.0.len()
     }
 
-    fn has(&self, id: &str) -> bool {
+    /// The running jobs for programs: call id and summary of each.
+    pub fn list(&self) -> Vec<Value> {
+        self.0.iter().map(|(id, summary)| json!({"callId": id, "summary": summary})).collect()
+    }
+
+    /// True if a job with this call id is running.
+    pub fn has(&self, id: &str) -> bool {
         self.0.iter().any(|(known, _)| known.as_str() == id)
     }
 

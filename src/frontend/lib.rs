@@ -19,6 +19,8 @@ pub mod plan_modes;
 pub mod queue;
 pub mod quiet_period;
 pub mod remote_session;
+pub mod requests;
+pub mod response;
 pub mod session_records;
 pub mod signals;
 pub mod subagents;
@@ -26,10 +28,11 @@ pub mod table;
 pub mod terminal_features;
 
 use std::any::Any;
+use std::path::PathBuf;
 
 use posse_actors::conversation::Prompt;
 use posse_actors::event::PermissionMode;
-use posse_actors::ports::Ports;
+use posse_actors::ports::{Ports, Thinking};
 use posse_actors::root_session::{
     PromptError, RunningPrompt, SessionHandle, SessionSettings, UserCall,
 };
@@ -42,6 +45,7 @@ use commands::ShellCommand;
 use posse_base::failure::{Failure, printable};
 use posse_base::shell_words::quoted;
 use remote_session::SessionServer;
+use serde_json::Value;
 
 /// Last line of a front end: the session with this id, and the command that resumes it with `flags`.
 pub fn resume_line(session: &str, flags: &[String]) -> String {
@@ -110,7 +114,7 @@ pub trait Sessions {
     fn remember(&mut self, what: Selectable, name: &str) -> Result<(), Failure>;
 
     /// Removes the saved default provider or model, so that the configured value applies again;
-    /// with the provider, also the saved model. Does nothing for an agent.
+    /// with the provider, also the saved model. Does nothing for an agent and a reasoning effort.
     fn forget(&mut self, what: Selectable) -> Result<(), Failure>;
 
     /// Builds a prompt that carries out `task` with a skill. If `task` is empty, the skill itself
@@ -118,14 +122,20 @@ pub trait Sessions {
     fn skill(&self, name: &str, task: &str) -> Result<Prompt, Vec<Failure>>;
 
     /// Names to choose from for `what`: main agents without hidden ones, configured and built-in
-    /// providers, or the models that settings and the model catalogue name for the current
-    /// provider. Other names may be valid
-    /// as well. Empty if the agents cannot be read.
+    /// providers, the models that settings and the model catalogue name for the current provider, or
+    /// the reasoning efforts. Other names of models may be valid as well. Empty if the agents cannot be read.
     fn names(&self, what: Selectable) -> Vec<String>;
 
     /// Returns a closure that renders a report as text. [`Report::Export`] writes a file and
     /// returns a text with its path. `session`: id of the current session.
     fn report(&self, what: Report, session: &str) -> BackgroundJob<String>;
+
+    /// Returns a closure that writes a session as a document and returns the path of the file.
+    /// `session`: id of the session.
+    fn export(&self, target: ExportTarget, session: &str) -> BackgroundJob<PathBuf>;
+
+    /// Returns a closure that makes a list for programs.
+    fn listing(&self, what: Listing) -> BackgroundJob<Value>;
 
     /// Returns a closure that lists the stored sessions of the working directory or, if it has
     /// none, of its project, as pairs of id and description, the most recently used first. Sessions
@@ -276,10 +286,56 @@ pub enum Report {
     Permissions,
     /// Part of the `posse doctor` report about the sandbox.
     Sandbox,
-    /// The conversation as a document, written to the named file of the working directory: as HTML
-    /// if its name ends with `.html` or `.htm`, otherwise as Markdown. `None`: to a Markdown file
-    /// named after the session.
-    Export(Option<String>),
+    /// The conversation as a document, written to a file.
+    Export(ExportTarget),
+}
+
+/// File to which a session is exported.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ExportTarget {
+    /// The named file of the working directory: HTML if its name ends with `.html` or `.htm`,
+    /// otherwise Markdown.
+    File(String),
+    /// A Markdown file named after the session.
+    Markdown,
+    /// An HTML file named after the session.
+    Html,
+}
+
+impl ExportTarget {
+    /// The target of an export to the file `name`; `None`: to a Markdown file named after the
+    /// session.
+    pub fn named(name: Option<&str>) -> ExportTarget {
+        name.map_or(ExportTarget::Markdown, |name| ExportTarget::File(name.to_owned()))
+    }
+}
+
+/// A list for programs, in the form of the command with `--json`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listing {
+    /// Tools of the model: `posse tools`.
+    Tools,
+    /// Agents: `posse agents`.
+    Agents,
+    /// Models: `posse models`.
+    Models,
+    /// Skills: `posse skills list`.
+    Skills,
+    /// Stored sessions of the project: `posse sessions list`.
+    Sessions,
+}
+
+impl Listing {
+    /// Name of the list in instructions and results.
+    pub fn word(self) -> &'static str {
+        match self {
+            Listing::Tools => "tools",
+            Listing::Agents => "agents",
+            Listing::Models => "models",
+            Listing::Skills => "skills",
+            Listing::Sessions => "sessions",
+        }
+    }
 }
 
 /// Values of settings that the user selected in this process. `None` means the configured value.
@@ -291,6 +347,8 @@ pub struct SessionSelection {
     pub provider: Option<String>,
     /// The selected model; `None`: the configured one.
     pub model: Option<String>,
+    /// The selected reasoning effort; `None`: the configured one.
+    pub thinking: Option<String>,
 }
 
 impl SessionSelection {
@@ -302,6 +360,7 @@ impl SessionSelection {
         match what {
             Selectable::Agent => choice.agent = name,
             Selectable::Model => choice.model = name,
+            Selectable::Thinking => choice.thinking = name,
             Selectable::Provider => {
                 // A model belongs to its provider.
                 choice.model = None;
@@ -310,6 +369,11 @@ impl SessionSelection {
         }
         choice
     }
+}
+
+/// Name of the reasoning effort of the main agent in `settings`; `default` if the provider decides.
+pub fn thinking_name(settings: &SessionSettings) -> &'static str {
+    settings.options.thinking.map_or("default", Thinking::name)
 }
 
 /// Returns `true` if `name` resets a setting to its configured value: it is `default`, and none of
@@ -340,6 +404,15 @@ impl OpenedSession {
         self.settings.permission_mode = before.stricter(own).unwrap_or(before);
     }
 
+    /// Takes over the history, the spending and the title of `before`, whose conversation this
+    /// session continues.
+    pub async fn continue_conversation(&mut self, before: &SessionHandle) {
+        self.settings.history = before.history().await;
+        // One budget covers the whole conversation.
+        self.settings.accounts = before.accounts().await.unwrap_or_default();
+        self.settings.title = before.title().await;
+    }
+
     /// Takes over the permission mode of the session that this one replaces; with another agent,
     /// the stricter one of both modes. `agent`: name of the main agent until now.
     pub fn keep_permission_mode(&mut self, before: PermissionMode, agent: &str) {
@@ -350,7 +423,7 @@ impl OpenedSession {
     }
 }
 
-/// Source of the provider, model and agent of a session, as text: a flag, a variable, a file or a
+/// Source of the provider, model, agent and reasoning effort of a session, as text: a flag, a variable, a file or a
 /// default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SelectionSources {
@@ -360,6 +433,8 @@ pub struct SelectionSources {
     pub model: String,
     /// Source of the agent.
     pub agent: String,
+    /// Source of the reasoning effort.
+    pub thinking: String,
 }
 
 /// A setting that the user can change between runs.
@@ -371,15 +446,23 @@ pub enum Selectable {
     Provider,
     /// Name of the main agent.
     Agent,
+    /// Reasoning effort of the model.
+    Thinking,
 }
 
 impl Selectable {
-    /// Name of the setting in commands and messages: `model`, `provider` or `agent`.
+    /// Name of the setting in commands and messages: `model`, `provider`, `agent` or `thinking`.
     pub fn word(self) -> &'static str {
         match self {
             Selectable::Model => "model",
             Selectable::Provider => "provider",
             Selectable::Agent => "agent",
+            Selectable::Thinking => "thinking",
         }
+    }
+
+    /// True if a value that the user selects and that has answered is used by later processes, too.
+    pub fn is_saved(self) -> bool {
+        matches!(self, Selectable::Model | Selectable::Provider)
     }
 }

@@ -4,6 +4,7 @@ use posse_actors::conversation::{MessageId, text_of};
 use posse_actors::event::{Event, MessageKind};
 use posse_actors::text::clipped;
 use posse_base::failure::printable;
+use serde_json::{Value, json};
 
 /// Maximum characters of a message in the table, without the ellipsis of a longer one.
 const TEXT_CHARS_MAX: usize = 200;
@@ -41,6 +42,12 @@ impl Queue {
             }
             _ => (),
         }
+    }
+
+    /// The queued messages for programs, oldest first: id, kind and text of each.
+    pub fn list(&self) -> Vec<Value> {
+        let entry = |QueueEntry { id, kind, text }: &QueueEntry| json!({"messageId": id, "kind": kind, "text": text});
+        self.0.iter().map(entry).collect()
     }
 
     /// Id of a queued message of the user. `number`: its position among the messages of the user,

@@ -11,6 +11,7 @@ use posse_base::or_pending;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::response::Response;
 use crate::{ReplacedChanges, RewindExtent};
 
 /// Maximum number of queued requests of attached clients to the front end of the owning process.
@@ -214,6 +215,8 @@ pub enum RemoteMessage {
     /// The instruction on the line with this number, counted as in `Done`, was invalid or refused,
     /// with the reason.
     Failed(u64, String),
+    /// The response to an instruction that had an id, or that asked for a result.
+    Response(Box<Response>),
     /// The host closed the connection, with the reason.
     Dropped(String),
 }

@@ -75,7 +75,7 @@ pub struct SessionSummary {
     pub agent: Option<String>,
     /// Name of the model at the start; `None` if it cannot be read.
     pub model: Option<String>,
-    /// Title that a model gave the session. `None` if none is recorded near the beginning or the
+    /// Title that the user or a model gave the session. `None` if none is recorded near the beginning or the
     /// end of the journal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
@@ -197,8 +197,7 @@ impl SessionSummary {
         Ok(())
     }
 
-    /// Sets the state and the totals from the last lines of `file`, and the title if there is none
-    /// yet. Returns the last record. `None`, without a change, if no complete record is near enough
+    /// Sets the state, the totals and the title from the last lines of `file`. Returns the last record. `None`, without a change, if no complete record is near enough
     /// to the end.
     fn read_end(&mut self, file: &mut File) -> io::Result<Option<StoredRecord>> {
         let length = file.metadata()?.len();
@@ -255,7 +254,7 @@ impl SessionSummary {
     }
 
     fn titled(&mut self, title: &str) {
-        self.title.get_or_insert_with(|| title.chars().take(PROMPT_MAX).collect());
+        self.title = Some(title.chars().take(PROMPT_MAX).collect());
     }
 }
 

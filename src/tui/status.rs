@@ -34,6 +34,8 @@ pub(super) struct Status {
     pub(super) jobs: usize,
     /// Label of a special mode, `--yes` or dry run; `None` in normal mode.
     pub(super) mode_label: Option<&'static str>,
+    /// Reasoning effort; `default` if the provider decides, empty until a session has been opened.
+    pub(super) thinking: String,
 }
 
 /// Rank of the context usage: parts with higher ranks are left out first.
@@ -148,6 +150,7 @@ mod tests {
     #[test]
     fn least_important_parts_are_left_out_first() {
         let status = Status {
+            thinking: "default".to_owned(),
             permission_mode: Some(PermissionMode::Plan),
             provider: "anthropic".into(),
             model: "claude-large-5".into(),

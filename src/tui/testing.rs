@@ -37,6 +37,7 @@ impl TestScreen {
         app.theme = Theme::PLAIN;
         app.session = "20261122-101500-abcdef".to_owned();
         app.sources = SelectionSources {
+            thinking: "the agent or the model decides".to_owned(),
             provider: "ANTHROPIC_API_KEY is set".to_owned(),
             model: "its default".to_owned(),
             agent: "built in".to_owned(),

@@ -218,7 +218,8 @@ fn an_observer_sees_everything_and_can_do_nothing() {
     let mut hidden = RawConnection::join(&socket(&machine), &machine, "observer");
     hidden.send(r#"{"type":"interrupt","all":true}"#);
     let answer = hidden.wait_for("attach.failed");
-    assert_eq!(answer["message"], "an observer cannot send instructions");
+    let message = answer["message"].as_str().unwrap();
+    assert!(message.starts_with("an observer cannot send instructions"), "{message}");
     // A client that vanishes changes nothing.
     let gone = observe(&machine);
     gone.signal(Signal::SIGKILL);
@@ -373,7 +374,8 @@ fn hostile_and_slow_clients_do_not_affect_the_session() {
         while stream.write_all(b"nonsense\n").is_ok() {}
     });
     let failed = loud.wait_for("attach.failed");
-    assert_eq!(failed["message"], "is longer than 4194304 bytes");
+    let message = failed["message"].as_str().unwrap();
+    assert!(message.starts_with("is longer than 4194304 bytes"), "{message}");
     let dropped = loud.wait_for("attach.dropped");
     assert!(dropped["message"].as_str().unwrap().contains("were invalid"), "{dropped}");
     shouting.join().unwrap();

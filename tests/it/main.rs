@@ -129,6 +129,7 @@ mod ledger;
 mod export;
 mod remote_revert;
 mod replay;
+mod requests;
 // What works on a machine and what does not.
 mod doctor;
 

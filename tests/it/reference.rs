@@ -3,6 +3,7 @@
 
 mod commands;
 mod events;
+mod instructions;
 mod tools;
 
 use std::fmt::Write as _;
@@ -94,6 +95,11 @@ fn reference_of_variables_is_current() {
 #[test]
 fn reference_of_events_is_current() {
     check("reference/events.md", &events::page());
+}
+
+#[test]
+fn reference_of_instructions_is_current() {
+    check("reference/instructions.md", &instructions::page());
 }
 
 #[test]

@@ -763,7 +763,7 @@ fn the_glossary_names_identifiers_that_exist() {
 }
 
 /// Places outside of the tools where the text of a tool's name is allowed, and why.
-const TOOL_NAMES: [(&str, &[&str], &str); 17] = [
+const TOOL_NAMES: [(&str, &[&str], &str); 18] = [
     (
         "actors/src/skills.rs",
         &["skill"],
@@ -794,6 +794,7 @@ const TOOL_NAMES: [(&str, &[&str], &str); 17] = [
     ("src/doctor/", &["bash"], "the program"),
     ("src/tui/highlight/", &["bash"], "the language"),
     ("src/frontend/commands", &["skill"], "the slash command"),
+    ("src/frontend/instruction", &["bash", "skill"], "instructions of programs"),
     ("src/cli/", &["skill"], "the flag"),
     ("src/lists.rs", &["skill"], "the label of a row"),
     (

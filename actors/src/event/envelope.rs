@@ -108,7 +108,13 @@ impl Announcement {
 
     /// The announcement as a line of `stream-json`, without the final newline.
     pub fn to_json(&self) -> Vec<u8> {
-        serde_json::to_vec(&self.line()).unwrap_or_default()
+        self.to_json_as(self.seq)
+    }
+
+    /// The announcement as the line with the number `seq` of another event stream, without the final
+    /// newline.
+    pub fn to_json_as(&self, seq: u64) -> Vec<u8> {
+        serde_json::to_vec(&AnnouncementLine { seq, ..self.line() }).unwrap_or_default()
     }
 
     /// Parses a line of `stream-json`; `None` if the line is no valid event. An event of an unknown

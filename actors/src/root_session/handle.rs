@@ -28,6 +28,7 @@ use crate::root_session::main_run::messages::Withdrawal;
 use crate::root_session::main_run::stop::Reach;
 use crate::root_session::main_run::{MainRunMsg, PromptAdmission};
 use crate::root_session::subagents::SubagentsMsg;
+use crate::root_session::titler::TitlerMsg;
 use crate::root_session::{
     DeliverError, Msg, PromptError, RootSession, SessionBase, SessionEnding, SessionSettings,
     TurnOutcome, UserCall,
@@ -290,6 +291,19 @@ impl SessionHandle {
     async fn remembered(&self, forget: Forget) -> Memories {
         let memories = |reply| Msg::Subagents(SubagentsMsg::Memories(forget, reply));
         ask(&self.session, self.ask_timeout, memories).await.unwrap_or_default()
+    }
+
+    /// Title of the session: that of the user, or of a model. `None` if it has none, or has ended.
+    pub async fn title(&self) -> Option<String> {
+        ask(&self.session, self.ask_timeout, |reply| Msg::Titler(TitlerMsg::Show(reply))).await?
+    }
+
+    /// Gives the session this title, which no model replaces, and records it. Returns it as
+    /// recorded: on one line, cut to 80 characters. `None` if no visible character is left, or the
+    /// session has ended; it then keeps its title.
+    pub async fn rename(&self, title: String) -> Option<String> {
+        let rename = |reply| Msg::Titler(TitlerMsg::Rename(title, reply));
+        ask(&self.session, self.ask_timeout, rename).await?
     }
 
     /// Announces a one-line warning of the front end to all observers, and records it.

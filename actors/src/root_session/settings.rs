@@ -68,6 +68,9 @@ pub struct SessionSettings {
     /// Events from before the start. They are recorded after the record of the start, resume or
     /// fork.
     pub noted: Vec<Event>,
+    /// Title of the conversation that a new session continues; `None` if it has none. Not used
+    /// together with `resumption`.
+    pub title: Option<String>,
     /// Configuration of subagents; `None` in single-agent mode.
     pub delegation: Option<Delegation>,
     /// Settings for context windows, summaries and titles. Context budgets are part of `limits`.
@@ -106,6 +109,7 @@ impl SessionSettings {
             own_prompt: PromptOverrides::default(),
             accounts: Accounts::default(),
             noted: Vec::new(),
+            title: None,
             delegation: None,
             context: ContextSettings::default(),
             fail: FailPoints::none(),

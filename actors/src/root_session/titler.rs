@@ -1,9 +1,10 @@
-//! Title of the session for lists, written by the model of the role `title` after the first answer.
-//! Runs never wait for it.
+//! Title of the session for lists: given by the user, or written by the model of the role `title`
+//! after the first answer. Runs never wait for it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use ractor::RpcReplyPort;
 use tokio::task::JoinError;
 
 use crate::agent_invocation::{AuxiliaryRequest, ModelRoutes};
@@ -36,6 +37,11 @@ pub(super) enum TitlerMsg {
     Titled(Result<Result<String, String>, JoinError>),
     /// The wait of the ending session for its title is over.
     Untitled,
+    /// Give the session this title of the user. Replies with the title as it is recorded; `None`
+    /// if nothing of it can be shown.
+    Rename(String, RpcReplyPort<Option<String>>),
+    /// Reply with the title of the session.
+    Show(RpcReplyPort<Option<String>>),
 }
 
 /// Input of the state machine for the title.
@@ -45,6 +51,8 @@ enum TitleInput<'a> {
     RunEnded { above: &'a Arc<Origin>, history: &'a [Arc<Message>], answer: Option<&'a str> },
     /// The request for a title has ended. `Err`: reason in words.
     Titled(Result<String, String>),
+    /// The user has given this title, which is clean.
+    Renamed(String),
     /// The session is about to write its last record. `completed`: true if it ends normally.
     Closing { completed: bool },
     /// The wait of the ending session for its title is over.
@@ -108,6 +116,13 @@ impl TitleProgress {
             }
             // The request was cancelled.
             TitleInput::Titled(_) => Vec::new(),
+            TitleInput::Renamed(title) => {
+                self.may_ask = false;
+                self.known = Some(title.clone());
+                let asked = std::mem::take(&mut self.is_asking).then_some(TitleEffect::Cancel);
+                let recorded = [TitleEffect::Record(title)];
+                asked.into_iter().chain(recorded).chain(self.stop_waiting()).collect()
+            }
             TitleInput::Closing { .. } if self.is_awaited || !self.is_asking => Vec::new(),
             TitleInput::Closing { completed: true } => {
                 self.is_awaited = true;
@@ -159,6 +174,16 @@ impl State {
                 TitleInput::Titled(said.unwrap_or_else(|died| Err(panic_text(died))))
             }
             TitlerMsg::Untitled => TitleInput::Overdue,
+            TitlerMsg::Rename(typed, reply) => {
+                let title = one_line(&typed);
+                reply.send(title.clone()).ok();
+                let Some(title) = title else { return };
+                TitleInput::Renamed(title)
+            }
+            TitlerMsg::Show(reply) => {
+                reply.send(self.titler.progress.known.clone()).ok();
+                return;
+            }
         };
         let effects = self.titler.progress.on(input);
         self.perform_title_effects(effects);
@@ -216,6 +241,7 @@ impl SessionBase {
         let resumption = self.settings.resumption.as_ref();
         let known = resumption.filter(|resumption| resumption.branch.is_none());
         let known = known.and_then(|resumption| resumption.replayed.title.clone());
+        let known = known.or_else(|| self.settings.title.clone());
         let namer = clients.of_role(self.settings.context.title.as_ref());
         let progress =
             TitleProgress { known, may_ask: namer.is_some(), ..TitleProgress::default() };
@@ -249,21 +275,32 @@ impl Titler {
     }
 }
 
-/// The first non-empty line of `said` as a title of at most 80 characters, without control
-/// characters, enclosing quotes or Markdown marks, and final full stops. `None` if nothing is left.
+/// The answer `said` of a model as a title: its first non-empty line as [`one_line`] returns it,
+/// without enclosing quotes or Markdown marks, and without final full stops. `None` if nothing is
+/// left.
 fn clean(said: &str) -> Option<String> {
     let line = said.lines().map(str::trim).find(|line| !line.is_empty())?;
-    // Bidirectional controls and zero-width characters are removed, too.
+    let line = visible(line);
+    let around = |c: char| matches!(c, ' ' | '"' | '\'' | '`' | '*' | '#' | '“' | '”');
+    one_line(line.trim_matches(around).trim_end_matches('.'))
+}
+
+/// `text` as a title of at most 80 characters on one line, without control characters. `None` if
+/// nothing is left.
+fn one_line(text: &str) -> Option<String> {
+    let line: String = visible(text).chars().take(CHARS_MAX).collect();
+    (!line.is_empty()).then_some(line)
+}
+
+/// The words of `text` on one line, without control characters, bidirectional controls and
+/// zero-width characters.
+fn visible(text: &str) -> String {
     let shown = |c: &char| {
         (c.is_whitespace() || !c.is_control())
             && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
     };
-    let line: String = line.chars().filter(shown).collect();
-    let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
-    let around = |c: char| matches!(c, ' ' | '"' | '\'' | '`' | '*' | '#' | '“' | '”');
-    let line = line.trim_matches(around).trim_end_matches('.');
-    let line: String = line.chars().take(CHARS_MAX).collect();
-    (!line.is_empty()).then_some(line)
+    let text: String = text.chars().filter(shown).collect();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -327,6 +364,7 @@ mod tests {
         let said = |said: &str| TitleInput::Titled(Ok(said.to_owned()));
         let failed = || TitleInput::Titled(Err("no".to_owned()));
         let record = || TitleEffect::Record(TITLE.to_owned());
+        let renamed = || TitleInput::Renamed(TITLE.to_owned());
         let warn = |why: &str| TitleEffect::Warn(format!("no session title was generated ({why})"));
         let table = [
             (unknown(), closing(true), vec![], false),
@@ -340,6 +378,10 @@ mod tests {
             (unknown(), said(TITLE), vec![], false),
             (awaited(), TitleInput::Overdue, vec![TitleEffect::Cancel, TitleEffect::Close], false),
             (unknown(), TitleInput::Overdue, vec![], false),
+            (unknown(), renamed(), vec![record()], false),
+            (known(), renamed(), vec![record()], false),
+            (asking(), renamed(), vec![TitleEffect::Cancel, record()], false),
+            (awaited(), renamed(), vec![TitleEffect::Cancel, record(), TitleEffect::Close], false),
         ];
         for (at, (mut progress, input, effects, waits)) in table.into_iter().enumerate() {
             assert_eq!(progress.on(input), effects, "row {at}");
@@ -361,5 +403,27 @@ mod tests {
             assert_eq!(clean(said).as_deref(), title, "{said:?}");
         }
         assert_eq!(clean(&"ü".repeat(500)).unwrap().chars().count(), CHARS_MAX);
+    }
+
+    #[test]
+    fn title_of_the_user_stays_as_typed_on_one_line() {
+        let table = [
+            ("\"Mend\tthe\nlogin.\"", Some("\"Mend the login.\"")),
+            ("# 1\u{1b}[2J\u{202e}", Some("# 1[2J")),
+            (" \u{200b}\n", None),
+        ];
+        for (typed, title) in table {
+            assert_eq!(one_line(typed).as_deref(), title, "{typed:?}");
+        }
+        assert_eq!(one_line(&"ü".repeat(500)).unwrap().chars().count(), CHARS_MAX);
+    }
+
+    #[test]
+    fn renamed_session_keeps_the_title_of_the_user() {
+        let above = origin();
+        let mut progress = unknown();
+        progress.on(TitleInput::Renamed(TITLE.to_owned()));
+        let ended = TitleInput::RunEnded { above: &above, history: &[], answer: Some("done") };
+        assert_eq!(progress.on(ended), [TitleEffect::Record(TITLE.to_owned())]);
     }
 }

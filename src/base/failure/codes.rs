@@ -158,6 +158,11 @@ error_codes! {
     NotTheProvider = "PRV008", "1", "The server that answered is not the provider.", "log in to the network, or correct `baseURL`";
     HistoryRejected = "PRV009", "1", "The provider does not accept the history of the conversation.", "report it with the journal";
     ReplyRepeats = "PRV010", "5", "The model repeated the same text without end.", "set a temperature or a repetition penalty, or use another model";
+    InstructionInvalid = "RPC001", "-", "A line of a program is no valid instruction.", "correct the named field as `posse help instructions` describes";
+    InstructionUnknown = "RPC002", "-", "There is no instruction of that type.", "use one of the listed types";
+    InstructionBusy = "RPC003", "-", "An instruction has to wait until nothing runs.", "wait for the end of the run, or send `interrupt`";
+    InstructionElsewhere = "RPC004", "-", "Only the process that owns the session can carry out the instruction.", "do it there";
+    InstructionRefused = "RPC005", "-", "The session did not carry out the instruction.", "see the message";
     ReplayWithoutPrompt = "RPL001", "8", "The session has no prompt to replay.", "choose another session";
     ReplayTimedOut = "RPL002", "1", "A replay did not finish in time.", "report it with the journal";
     ReplayOutput = "RPL003", "1", "The output of a replay cannot be written.", "check where standard output leads";

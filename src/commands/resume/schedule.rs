@@ -6,6 +6,8 @@
 use std::path::{Path, PathBuf};
 
 use posse_actors::event::PermissionMode;
+use posse_actors::ports::ProviderInfo;
+use posse_actors::root_session::SessionSettings;
 
 use crate::cli::{AgentFlags, PlaceArgs, RunArgs};
 use crate::config::{Environment, Layers, Loaded, SettingOrigin, Settings};
@@ -13,7 +15,6 @@ use crate::front::resume_hint::Again;
 use crate::project;
 use crate::provider::presets;
 use crate::sandbox::environment::NETWORK;
-use crate::wiring::session::Assembled;
 
 /// The longest `--timeout`, in milliseconds.
 const TIMEOUT_MS_MAX: u128 = 30 * 24 * 3_600_000;
@@ -41,19 +42,19 @@ const NEEDED: [&str; 6] =
 
 /// Collects the data for resuming the session later: program, folder, flags and variables.
 pub(crate) fn again(
-    assembled: &Assembled,
+    settings: &SessionSettings,
+    info: &ProviderInfo,
     args: &RunArgs,
     loaded: &Loaded,
     environment: &Environment,
 ) -> Again {
-    let info = assembled.ports.provider.info();
     let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("posse"));
     Again {
-        session: assembled.settings.session_id.to_string(),
+        session: settings.session_id.to_string(),
         program: program.display().to_string(),
-        cwd: assembled.settings.cwd.clone(),
+        cwd: settings.cwd.clone(),
         flags: flags(args, loaded, (&info.profile, &info.model)),
-        needed: needed_flags(args, Path::new(&assembled.settings.cwd)),
+        needed: needed_flags(args, Path::new(&settings.cwd)),
         variables: variables(&loaded.settings, &info.profile, environment),
         values: values(&loaded.layers, environment),
         path: environment.get("PATH").unwrap_or_default().to_owned(),

@@ -8,19 +8,20 @@ use std::time::Duration;
 use posse_actors::conversation::ContentPart;
 use posse_actors::event::{Announcement, Event};
 use posse_actors::permission_coordinator::HumanDecision;
-use posse_base::failure::{Exit, lines, printable};
+use posse_base::failure::{Exit, lines, printable, printable_lines};
 use posse_base::or_pending;
 use posse_frontend::commands::{
     Choice, Command, CommandContext, Page, ParsedLine, ReportRequest, SessionQuery, SessionSwitch,
     parse,
 };
 use posse_frontend::history::History;
-use posse_frontend::instruction::{Instruction, line_of};
+use posse_frontend::instruction::{Instruction, SessionRequest, line_of};
 use posse_frontend::jobs::Jobs;
 use posse_frontend::notifier::Notifier;
 use posse_frontend::remote_session::{
     AttachAccepted, AttachRole, RemoteMessage, RemoteSession, Revert,
 };
+use posse_frontend::response::Response;
 use posse_frontend::signals::Signals;
 use posse_frontend::{BackgroundJob, RewindExtent, rewind_extents_text, rewind_points_text};
 use tokio::sync::mpsc;
@@ -40,6 +41,8 @@ const HELP: &str = "  /stop [all]   stop what runs there; all: agents in the bac
     \x20 /permission-mode MODE  change the permission mode of the session\n\
     \x20 /undo         revert the last file change, or what the last run with commands changed\n\
     \x20 /rewind [N [WHAT]]  return to the state before prompt N; without N: list the prompts\n\
+    \x20 /rename TITLE  give the session a title\n\
+    \x20 !COMMAND      run a command yourself, under the same rules; !!COMMAND: the model is not told\n\
     \x20 /exit         leave; the session goes on (also Ctrl+C and Ctrl+D)\n\
     \x20 Everything else is said to the model: at its next step, or as a new task if nothing runs.\n";
 
@@ -163,6 +166,20 @@ impl CommandContext for TypedEffect {
     fn withdraw(&mut self, _: &str) {}
     fn copy_answer(&mut self) {}
     fn theme(&mut self, _: Option<&str>) {}
+}
+
+/// Text of a response for a person: the error, the title that was given, or the output of a command.
+/// `None` if events show the effect.
+fn response_text(response: &Response) -> Option<String> {
+    if let Some(error) = &response.error {
+        return Some(format!("({})\n", printable(&error.what)));
+    }
+    let result = response.result.as_ref()?;
+    if let Some(title) = result["title"].as_str() {
+        return Some(format!("title: {}\n", printable(title)));
+    }
+    let output = result["output"].as_str()?.trim_end();
+    (!output.is_empty()).then(|| printable_lines(output) + "\n")
 }
 
 /// Runs an attached client until the session ends, the person detaches, a signal arrives, an output
@@ -290,6 +307,11 @@ impl Person<'_> {
             RemoteMessage::Failed(_, message) => {
                 self.print(&format!("({})\n", printable(&message))).await;
             }
+            RemoteMessage::Response(response) => {
+                if let Some(text) = response_text(&response) {
+                    self.print(&text).await;
+                }
+            }
             RemoteMessage::Dropped(why) => return Some(AttachOutcome::Cut(why)),
         }
         None
@@ -390,7 +412,10 @@ impl Person<'_> {
                 let content = vec![ContentPart::text(text)];
                 TypedEffect::Send(Instruction::Steer(content))
             }
-            ParsedLine::Shell(_) | ParsedLine::Unknown(..) => TypedEffect::Elsewhere,
+            ParsedLine::Shell(command) => {
+                TypedEffect::Send(Instruction::Request(SessionRequest::Bash(command)))
+            }
+            ParsedLine::Unknown(..) => TypedEffect::Elsewhere,
         };
         match effect {
             TypedEffect::Detach => return Some(AttachOutcome::Left(Exit::Done)),

@@ -8,10 +8,11 @@ use posse_actors::outcome::Ending;
 use posse_actors::root_session::{SessionEnding, TurnOutcome};
 use posse_base::failure::{Exit, lines, printable};
 use posse_frontend::outcome::{Verdict, output_error};
+use posse_frontend::response::error_of;
 use posse_frontend::signals::Signals;
 use tokio::time::{Instant, Sleep, sleep};
 
-use crate::headless::{Front, WIND_DOWN, error_of, no_deadline};
+use crate::headless::{Front, WIND_DOWN, no_deadline};
 use crate::resume_hint::Again;
 
 /// Time limit for the end of a session.

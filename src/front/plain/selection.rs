@@ -44,7 +44,10 @@ impl LineMode<'_> {
             return;
         }
         let mut text = self.selection();
-        if what != Selectable::Agent {
+        if what == Selectable::Thinking {
+            text = format!("{:<9} {}\n", what.word(), self.current.of(what).0);
+        }
+        if what.is_saved() {
             self.unsaved = (!default).then_some((what, name));
         }
         if self.unsaved.is_some() {

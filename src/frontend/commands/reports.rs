@@ -1,8 +1,10 @@
-//! `/config`, `/doctor`, `/export`, `/sandbox` and `/tools`: commands that show a [`Report`];
-//! `/export` writes a file.
+//! `/config`, `/doctor`, `/export`, `/sandbox`, `/share` and `/tools`: commands that show a
+//! [`Report`]; `/export` and `/share` write a file.
 
-use crate::Report;
+use std::path::Path;
+
 use crate::commands::{Availability, COMMAND, Command, ReportRequest};
+use crate::{ExportTarget, Report};
 
 pub(super) const CONFIG: Command = Command {
     name: "config",
@@ -24,8 +26,27 @@ pub(super) const EXPORT: Command = Command {
     help: "export the session as Markdown, or as HTML if FILE ends in .html",
     when: Availability::Idle,
     run: |context, argument| {
-        let report = Report::Export(argument.map(str::to_owned));
+        let report = Report::Export(ExportTarget::named(argument));
         context.report(ReportRequest::new(report, "export"));
+    },
+    ..COMMAND
+};
+
+pub(super) const SHARE: Command = Command {
+    name: "share",
+    argument: "[FILE.html]",
+    help: "write the session as one HTML page that needs no other file; known secrets are redacted",
+    when: Availability::Idle,
+    run: |context, argument| {
+        let is_html = |name: &str| {
+            Path::new(name).extension().is_some_and(|end| end == "html" || end == "htm")
+        };
+        let target = match argument {
+            Some(name) if is_html(name) => ExportTarget::File(name.to_owned()),
+            Some(name) => ExportTarget::File(format!("{name}.html")),
+            None => ExportTarget::Html,
+        };
+        context.report(ReportRequest::new(Report::Export(target), "share"));
     },
     ..COMMAND
 };

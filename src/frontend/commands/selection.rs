@@ -1,4 +1,4 @@
-//! `/model`, `/provider` and `/agent`: select a value of a setting, or list the known ones.
+//! `/model`, `/provider`, `/agent` and `/thinking`: select a value of a setting, or list the known ones.
 
 use crate::Selectable;
 use crate::commands::{Availability, COMMAND, Choice, Command, CommandContext, SessionSwitch};
@@ -30,6 +30,16 @@ pub(super) const AGENT: Command = Command {
     when: Availability::Idle,
     run: |context, argument| select(context, Selectable::Agent, argument),
     ..COMMAND
+};
+
+pub(super) const THINKING: Command = Command {
+    name: "thinking",
+    aliases: &["effort"],
+    argument: "[EFFORT]",
+    help: "let the model think more or less in this session; `default` resets; without EFFORT: \
+           choose one",
+    when: Availability::Idle,
+    run: |context, argument| select(context, Selectable::Thinking, argument),
 };
 
 fn select(context: &mut dyn CommandContext, what: Selectable, name: Option<&str>) {

@@ -1,5 +1,6 @@
 //! `/new`, `/resume` and `/fork`: continue in another session.
 
+use crate::RewindExtent;
 use crate::commands::{Availability, COMMAND, Choice, Command, SessionSwitch};
 
 pub(super) const NEW: Command = Command {
@@ -25,8 +26,16 @@ pub(super) const RESUME: Command = Command {
 
 pub(super) const FORK: Command = Command {
     name: "fork",
-    help: "continue in a copy of this session; the original is kept",
+    argument: "[N]",
+    help: "continue in a copy of this session, which ends before prompt N; the original is kept",
     when: Availability::Idle,
-    run: |context, _| context.switch(SessionSwitch::Fork),
+    run: |context, argument| match argument.map(str::parse) {
+        None => context.switch(SessionSwitch::Fork),
+        // The conversation returns in a copy, and files stay.
+        Some(Ok(number)) => context.rewind(number, RewindExtent::Conversation),
+        Some(Err(_)) => {
+            context.tell("write /fork or /fork N; /rewind lists the prompts\n".to_owned());
+        }
+    },
     ..COMMAND
 };

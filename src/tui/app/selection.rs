@@ -240,6 +240,7 @@ impl App {
             Selectable::Model => (&self.view.status.model, &self.sources.model),
             Selectable::Provider => (&self.view.status.provider, &self.sources.provider),
             Selectable::Agent => (&self.view.status.agent, &self.sources.agent),
+            Selectable::Thinking => (&self.view.status.thinking, &self.sources.thinking),
         };
         self.selector = Some(Selector::new(what, names, current, source));
     }

@@ -33,9 +33,14 @@ impl Tui<'_> {
         if !self.reopen(choice, same_conversation).await {
             return;
         }
-        let lines = messages::selection(&self.app);
-        self.app.view.push_lines(lines);
-        if what != Selectable::Agent {
+        if what == Selectable::Thinking {
+            let text = format!("thinking: {}", self.app.view.status.thinking);
+            self.app.view.note(Role::Dim, text);
+        } else {
+            let lines = messages::selection(&self.app);
+            self.app.view.push_lines(lines);
+        }
+        if what.is_saved() {
             self.unsaved = (!default).then_some((what, name));
         }
         if self.unsaved.is_some() {
@@ -56,7 +61,7 @@ impl Tui<'_> {
         let answered = |(what, name): &mut (Selectable, String)| match what {
             Selectable::Provider => *name == status.provider,
             Selectable::Model => *name == status.model,
-            Selectable::Agent => false,
+            Selectable::Agent | Selectable::Thinking => false,
         };
         if let Some((what, name)) = self.unsaved.take_if(answered)
             && let Err(failure) = self.environment.remember(what, &name)
@@ -79,9 +84,7 @@ impl Tui<'_> {
             };
         if let Some(mut before) = self.current.take() {
             if same_conversation {
-                opened.settings.history = before.session.history().await;
-                // One budget covers the whole conversation.
-                opened.settings.accounts = before.session.accounts().await.unwrap_or_default();
+                opened.continue_conversation(&before.session).await;
             }
             let mode = before.session.permission_mode();
             opened.keep_permission_mode(mode, &self.app.view.status.agent);

@@ -19,7 +19,7 @@ use posse_base::failure::{Exit, Failure};
 use posse_base::or_pending;
 use posse_frontend::remote_session::{AttachSocket, RevertRequest};
 use posse_frontend::session_records::Changes;
-use posse_frontend::{LoadedSession, OpenedSession, Rewind, RewindExtent};
+use posse_frontend::{LoadedSession, OpenedSession, Rewind, RewindExtent, thinking_name};
 
 use crate::SetupFacts;
 use crate::app::App;
@@ -122,6 +122,7 @@ impl CurrentSession {
         let OpenedSession { ports, settings, sources, session_server } = opened;
         let info = ports.provider.info();
         let (agent, tier) = (settings.agent.clone(), settings.tier.clone());
+        let thinking = thinking_name(&settings).to_owned();
         let resumed = settings.resumption.as_ref().filter(|resumed| resumed.branch.is_none());
         let accounts = match resumed {
             Some(resumed) => resumed.replayed.accounts.clone(),
@@ -136,6 +137,7 @@ impl CurrentSession {
         app.session = session.id().to_string();
         app.sources = sources;
         (app.view.status.agent, app.view.status.tier) = (agent, tier);
+        app.view.status.thinking = thinking;
         app.view.status.permission_mode = Some(session.permission_mode());
         app.view.status.limit = Some(context_max);
         (app.view.status.provider, app.view.status.model) = (info.profile, info.model);

@@ -11,15 +11,11 @@ use super::{GENERATED, prose};
 /// Maximum depth of a value in an example.
 const DEPTH_MAX: usize = 6;
 
-type Definitions = BTreeMap<String, Value>;
+pub(super) type Definitions = BTreeMap<String, Value>;
 
 /// The page about all events.
 pub(super) fn page() -> String {
     let [line, event] = line_schemas();
-    let definitions = |schema: &Value| -> Definitions {
-        let all = schema["$defs"].as_object().into_iter().flatten();
-        all.map(|(name, value)| (name.clone(), value.clone())).collect()
-    };
     let mut types = definitions(&event);
     types.extend(definitions(&line));
     let mut page = format!(
@@ -61,13 +57,19 @@ pub(super) fn page() -> String {
     page
 }
 
+/// The named types of a schema.
+pub(super) fn definitions(schema: &Value) -> Definitions {
+    let all = schema["$defs"].as_object().into_iter().flatten();
+    all.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
 /// True for a text without further rules, such as an id.
-fn is_id(name: &str, schema: &Value) -> bool {
+pub(super) fn is_id(name: &str, schema: &Value) -> bool {
     name.ends_with("Id") && schema["type"] == "string"
 }
 
 /// List of the values or fields of a type.
-fn body(schema: &Value, types: &Definitions) -> String {
+pub(super) fn body(schema: &Value, types: &Definitions) -> String {
     let Some(variants) = schema["oneOf"].as_array().or_else(|| schema["anyOf"].as_array()) else {
         let listed = fields(schema, types);
         return if listed.is_empty() { format!("{}\n", kind(schema, types)) } else { listed };
@@ -98,7 +100,7 @@ fn tag(variant: &Value) -> Option<(&str, &str)> {
 }
 
 /// List of the fields of an object, those of flattened types included.
-fn fields(schema: &Value, types: &Definitions) -> String {
+pub(super) fn fields(schema: &Value, types: &Definitions) -> String {
     let mut text = String::new();
     let required = |name: &str| {
         schema["required"].as_array().is_some_and(|all| all.iter().any(|known| known == name))
