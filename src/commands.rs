@@ -26,6 +26,7 @@ mod skills;
 mod system_prompt;
 mod text_editor;
 mod themes;
+mod tree;
 mod trust;
 mod try_command;
 mod tui;

@@ -135,6 +135,16 @@ pub enum Event {
         /// The title, in one line.
         title: String,
     },
+    /// The user labelled a prompt, for the tree of branches. The last label counts.
+    #[serde(rename = "prompt.labelled")]
+    PromptLabelled {
+        /// Session of the prompt: this one, or one of its branches.
+        of: SessionId,
+        /// Number of the prompt in that session, from 1.
+        prompt: u32,
+        /// The label, in one line; empty to remove it.
+        label: String,
+    },
     /// The work of the session stopped and can be continued later: a provider was unavailable for
     /// too long, or an actor crashed too often. With `Limits::outwaits_once`, a model request whose
     /// `next_try_ms` is known then waits and is sent once more.

@@ -54,8 +54,8 @@ enum Msg {
     Titler(TitlerMsg),
     Jobs(JobsMsg),
     End(EndMsg),
-    /// Announce and record a warning of the front end.
-    Warn(String),
+    /// Announce and record an event of the front end.
+    Note(Event),
 }
 
 impl Msg {
@@ -68,7 +68,7 @@ impl Msg {
             Msg::Titler(msg) => msg.into(),
             Msg::Jobs(msg) => msg.into(),
             Msg::End(msg) => msg.into(),
-            Msg::Warn(_) => "Warn",
+            Msg::Note(_) => "Note",
         }
     }
 }
@@ -168,7 +168,7 @@ impl Actor for RootSession {
             Msg::Titler(msg) => state.handle_titler(msg),
             Msg::Jobs(msg) => state.handle_jobs(msg),
             Msg::End(msg) => state.handle_end(msg).await,
-            Msg::Warn(message) => state.base.transcript.note(None, Event::Warning { message }),
+            Msg::Note(event) => state.base.transcript.note(None, event),
         }
         Ok(())
     }

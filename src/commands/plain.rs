@@ -21,13 +21,16 @@ use crate::commands::offline_commands;
 use crate::commands::reports::ReportSource;
 use crate::commands::resume::{self, Resuming, SessionRow, of_project, row};
 use crate::commands::run::{runtime, start_log};
-use crate::commands::{colors, descriptors, first_start, notices, printing_notices, rewind, undo};
+use crate::commands::{
+    colors, descriptors, first_start, notices, printing_notices, rewind, tree, undo,
+};
 use crate::config::preferences::{self, Preferences};
 use crate::config::{Environment, Loaded, SettingOrigin};
 use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::front::plain::{self, Options};
 use crate::front::prompt::{self, Images};
 use crate::frontend::remote_session::SessionServer;
+use crate::frontend::session_tree::TreeRow;
 use crate::frontend::{
     self, BackgroundJob, ExportTarget, Listing, LoadedSession, OpenedSession, Report, Rewind,
     RewindExtent, Selectable, SelectionSources, SessionSelection, Task,
@@ -339,6 +342,14 @@ impl frontend::Sessions for PlainSessions<'_> {
             let (_, records) = journal::whole_session(&state, &session)?;
             let store = rewind::store(&found.cwd, &found.dirs, &found.loaded.settings);
             Ok(rewind::rows(rewind::points(&records), &store))
+        })
+    }
+
+    fn tree(&self, session: &str) -> BackgroundJob<Vec<TreeRow>> {
+        let (found, session) = (Arc::clone(&self.found), session.to_owned());
+        Box::new(move || {
+            let state = StateDir::new(found.dirs.state.clone());
+            Ok(tree::tree(&state, &found.cwd, &session)?)
         })
     }
 

@@ -10,6 +10,7 @@ mod idle_events;
 mod run;
 mod selection;
 pub(super) mod terminal;
+mod tree;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;

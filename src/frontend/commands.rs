@@ -23,6 +23,7 @@ mod skills;
 mod stop;
 mod theme;
 mod todos;
+mod tree;
 mod undo;
 
 use std::fmt;
@@ -44,6 +45,7 @@ pub const COMMANDS: &[Command] = &[
     sessions::NEW,
     sessions::RESUME,
     sessions::FORK,
+    tree::TREE,
     rename::RENAME,
     selection::MODEL,
     selection::PROVIDER,
@@ -163,6 +165,10 @@ pub trait CommandContext {
     /// Returns to the state before the prompt with this number, counted from 1.
     fn rewind(&mut self, prompt: usize, extent: RewindExtent);
 
+    /// Goes to the place of the row with this number, counted from 1, in the tree of the branches; or
+    /// with a label, gives it to the prompt of that row. An empty label removes one.
+    fn tree(&mut self, row: usize, label: Option<String>);
+
     /// Deletes a queued message of the user. `number`: its position among the queued messages of
     /// the user, counted from 1. For any other text, the user is told that there is no such
     /// message.
@@ -211,6 +217,8 @@ pub enum Choice {
     RewindPoint,
     /// Parts of the session that can return to their state before the prompt with this number.
     RewindExtent(usize),
+    /// The branches of the conversation.
+    Branch,
     /// Queued messages: those of the user in a selector, all of them in a printed list.
     QueuedMessage,
 }

@@ -69,6 +69,9 @@ pub enum SessionRequest {
     Stats,
     /// Give the session this title.
     Rename(String),
+    /// Give this label to a prompt: id of the session (`None`: this one), number, and label, which
+    /// may be empty.
+    Label(Option<String>, u32, String),
     /// Run this command as the user.
     Bash(ShellCommand),
     /// Queued messages.
@@ -93,9 +96,11 @@ pub enum OwnerRequest {
     New,
     /// Resume the stored session whose id begins with this text.
     Resume(String),
-    /// Continue in a copy of the session, which ends before the prompt with this number, counted
-    /// from 1. `None`: of the whole session.
-    Fork(Option<usize>),
+    /// Continue in a copy of the session with this id, or of the current one, which ends before the
+    /// prompt with this number, counted from 1. `None`: of the whole session.
+    Fork(Option<String>, Option<usize>),
+    /// Branches of the conversation.
+    Tree,
     /// Start a run with this skill and task.
     Skill(String, String),
     /// Prompts to which the session can return.
@@ -237,6 +242,9 @@ impl Instruction {
             InstructionLine::Messages {} => SessionRequest::Messages,
             InstructionLine::Stats {} => SessionRequest::Stats,
             InstructionLine::Rename { title } => SessionRequest::Rename(title),
+            InstructionLine::Label { session, prompt, label } => {
+                SessionRequest::Label(session, prompt, label)
+            }
             InstructionLine::Bash { command, private } => {
                 SessionRequest::Bash(shell_command(&command, private)?)
             }
@@ -268,7 +276,8 @@ impl Instruction {
             InstructionLine::SetThinking { thinking } => select(Selectable::Thinking, thinking),
             InstructionLine::NewSession {} => OwnerRequest::New,
             InstructionLine::SwitchSession { session } => OwnerRequest::Resume(session),
-            InstructionLine::Fork { prompt } => OwnerRequest::Fork(prompt),
+            InstructionLine::Fork { session, prompt } => OwnerRequest::Fork(session, prompt),
+            InstructionLine::Tree {} => OwnerRequest::Tree,
             InstructionLine::Skill { name, task } => OwnerRequest::Skill(name, task),
             InstructionLine::Prompts {} => OwnerRequest::Prompts,
             InstructionLine::Export { file } => OwnerRequest::Export(file),
@@ -435,6 +444,9 @@ impl SessionRequest {
             SessionRequest::Messages => json!({"type": "messages"}),
             SessionRequest::Stats => json!({"type": "stats"}),
             SessionRequest::Rename(title) => json!({"type": "rename", "title": title}),
+            SessionRequest::Label(session, prompt, label) => {
+                json!({"type": "label", "session": session, "prompt": prompt, "label": label})
+            }
             SessionRequest::Bash(ShellCommand { line, is_private }) => {
                 json!({"type": "bash", "command": line, "private": is_private})
             }
@@ -464,7 +476,10 @@ impl OwnerRequest {
             }
             OwnerRequest::New => json!({"type": "new_session"}),
             OwnerRequest::Resume(session) => json!({"type": "switch_session", "session": session}),
-            OwnerRequest::Fork(prompt) => json!({"type": "fork", "prompt": prompt}),
+            OwnerRequest::Fork(session, prompt) => {
+                json!({"type": "fork", "session": session, "prompt": prompt})
+            }
+            OwnerRequest::Tree => json!({"type": "tree"}),
             OwnerRequest::Skill(name, task) => json!({"type": "skill", "name": name, "task": task}),
             OwnerRequest::Prompts => json!({"type": "prompts"}),
             OwnerRequest::Export(file) => json!({"type": "export", "file": file}),

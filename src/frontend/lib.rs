@@ -22,6 +22,7 @@ pub mod remote_session;
 pub mod requests;
 pub mod response;
 pub mod session_records;
+pub mod session_tree;
 pub mod signals;
 pub mod subagents;
 pub mod table;
@@ -46,6 +47,7 @@ use posse_base::failure::{Failure, printable};
 use posse_base::shell_words::quoted;
 use remote_session::SessionServer;
 use serde_json::Value;
+use session_tree::TreeRow;
 
 /// Last line of a front end: the session with this id, and the command that resumes it with `flags`.
 pub fn resume_line(session: &str, flags: &[String]) -> String {
@@ -166,6 +168,10 @@ pub trait Sessions {
     /// counted from 1, and description: age, number of files that changed since, and text.
     /// `session`: id of the session.
     fn rewind_points(&self, session: &str) -> BackgroundJob<Vec<(usize, String)>>;
+
+    /// Returns a closure that reads the branches of a conversation as rows of a tree; without rows if
+    /// the session is not stored. `session`: id of the current session.
+    fn tree(&self, session: &str) -> BackgroundJob<Vec<TreeRow>>;
 
     /// Returns a closure that prepares the return of a session to the state before its prompt with
     /// the number `prompt`. The closure changes no file; it fails if there is no such prompt, or no

@@ -4,7 +4,7 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use posse_actors::conversation::{InvocationId, MessageId, text_of};
+use posse_actors::conversation::{InvocationId, MessageId, SessionId, text_of};
 use posse_actors::event::{Announcement, Event, PermissionMode};
 use posse_actors::ledger::{Account, Accounts};
 use posse_actors::permission_coordinator::{AnswerError, HumanDecision};
@@ -136,6 +136,10 @@ impl SessionRequests {
                 Some(title) => json!({"title": title}),
                 None => return Err(refused("the title has no visible character")),
             },
+            SessionRequest::Label(of, prompt, label) => {
+                let of = of.map_or_else(|| session.id().clone(), SessionId::new);
+                json!({"label": session.label_prompt(of, prompt, &label)})
+            }
             SessionRequest::Bash(_) => return Err(refused("the command did not begin")),
             SessionRequest::Queue => json!({"queue": self.folded().await?.queue.list()}),
             SessionRequest::Withdraw(id) => {

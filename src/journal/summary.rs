@@ -11,7 +11,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use posse_actors::conversation::{ContentPart, text_of};
-use posse_actors::event::{Event, StoredRecord};
+use posse_actors::event::{Branch, Event, StoredRecord};
 use posse_actors::replay::Replay;
 use posse_actors::skills;
 use serde::Serialize;
@@ -79,6 +79,10 @@ pub struct SessionSummary {
     /// end of the journal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
+    /// Session of which it is a copy, and the last record that was copied. `None` for an original,
+    /// or if it cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forked_from: Option<Branch>,
     /// Beginning of the first prompt; `None` if it is not near the beginning of the journal.
     pub prompt: Option<String>,
     /// Number of model replies of the main agent; `None` if no end of the session is recorded near the end of the
@@ -240,7 +244,8 @@ impl SessionSummary {
     fn add_record(&mut self, record: StoredRecord) {
         self.started_ms.get_or_insert(record.ts);
         match record.event {
-            Event::SessionStarted { cwd, agent, model, .. } => {
+            Event::SessionStarted { cwd, agent, model, forked_from, .. } => {
+                self.forked_from = forked_from;
                 self.cwd = Some(cwd);
                 self.agent = Some(agent);
                 self.model = Some(model);

@@ -1,6 +1,7 @@
 //! State of the terminal UI, without a terminal: takes events and keys, returns frames and effects.
 //! It has no clock: the time is a parameter.
 
+mod aside_drafts;
 mod commands;
 mod frame;
 mod help;
@@ -8,6 +9,7 @@ mod input;
 mod lookups;
 mod selection;
 mod shortcuts;
+mod tree;
 
 use std::time::Duration;
 
@@ -24,7 +26,7 @@ use posse_frontend::{RewindExtent, Selectable, SelectionSources, pluralize};
 
 use crate::EditorDraft;
 use crate::completion::Completion;
-use crate::composer::{Composer, may_be_image};
+use crate::composer::{AsideDraft, Composer, may_be_image};
 use crate::input::{InputEvent, character};
 use crate::keymap::{EditAction, KeyAction, Keymap};
 use crate::permission_prompt::{KeyOutcome, PermissionPrompts};
@@ -86,6 +88,11 @@ pub(super) enum Effect {
     Undo,
     /// Open the selector for the prompts to which the user can return.
     ListRewindPoints,
+    /// Open the selector for the branches of the conversation.
+    ListTree,
+    /// Go to the place of the row with this number in the tree of branches, or give its prompt this
+    /// label.
+    Tree(usize, Option<String>),
     /// Look up the prompts, then open the selector of what returns to the state before the prompt
     /// with this number.
     ListRewindExtents(usize),
@@ -120,6 +127,8 @@ pub(super) struct App {
     /// it does not.
     pub(super) scrollback: Option<Scrollback>,
     selector: Option<Selector>,
+    /// Drafts that were put aside, oldest first.
+    aside: Vec<AsideDraft>,
     /// Open completion list; `None` if there is none.
     completion: Option<Completion>,
     /// True if the user has closed the completion list. It stays closed until the text before the
@@ -362,6 +371,7 @@ impl App {
             KeyAction::Search => self.open_history(),
             KeyAction::Editor => self.effects.push(Effect::Edit),
             KeyAction::TakeBack => self.take_back(),
+            KeyAction::PutAside => self.put_aside(),
             KeyAction::StopAll => {
                 self.stopping = self.busy;
                 self.effects.push(Effect::InterruptAll);

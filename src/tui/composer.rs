@@ -44,6 +44,16 @@ pub(super) fn may_be_image(text: &str) -> bool {
 /// Maximum number of texts in the history; the oldest are dropped.
 const HISTORY_MAX: usize = 1000;
 
+/// A draft that was put aside.
+#[derive(Debug)]
+pub(super) struct AsideDraft {
+    text: String,
+    /// The text with the placeholders of pastes replaced by the pastes.
+    pub(super) whole: String,
+    pastes: Vec<(String, String)>,
+    images: Vec<(String, ContentPart)>,
+}
+
 /// The prompt editor: its text, pastes, images and history.
 #[derive(Debug, Default)]
 pub(super) struct Composer {
@@ -172,6 +182,27 @@ impl Composer {
         self.pastes.clear();
         self.recalled = None;
         whole
+    }
+
+    /// Takes the text with its pastes and images out of the prompt. `None` if the prompt is blank.
+    pub(super) fn put_aside(&mut self) -> Option<AsideDraft> {
+        if self.text.as_str().trim().is_empty() {
+            return None;
+        }
+        let draft = AsideDraft {
+            text: self.text.as_str().to_owned(),
+            whole: self.expanded_text(),
+            pastes: std::mem::take(&mut self.pastes),
+            images: std::mem::take(&mut self.images),
+        };
+        self.set("");
+        Some(draft)
+    }
+
+    /// Replaces the text by a draft that was put aside, with its pastes and images.
+    pub(super) fn take_up(&mut self, draft: AsideDraft) {
+        self.set(&draft.text);
+        (self.pastes, self.images) = (draft.pastes, draft.images);
     }
 
     /// Takes the images of the text that was submitted last.

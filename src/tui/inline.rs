@@ -91,7 +91,7 @@ fn handle_event(list: &mut Selector, event: InputEvent) -> Option<Picked> {
             list.entries.iter().position(|entry| entry.value == id).map(Picked::Row)
         }
         SelectorOutcome::Closed => Some(Picked::Nothing),
-        SelectorOutcome::Open | SelectorOutcome::Deleted(_) => None,
+        SelectorOutcome::Open | SelectorOutcome::Deleted(_) | SelectorOutcome::Labelled(_) => None,
     }
 }
 

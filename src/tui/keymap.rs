@@ -54,6 +54,8 @@ pub(super) enum KeyAction {
     Editor,
     /// Moves the last queued message of the user back into the prompt.
     TakeBack,
+    /// Puts the draft aside; on an empty prompt, opens the selector of drafts that were put aside.
+    PutAside,
     /// Stops the running task, all subagents and all background jobs.
     StopAll,
     /// Redraws the live region or the alternate screen, but no rows in the terminal's scrollback.
@@ -146,6 +148,12 @@ pub(super) const BINDINGS: &[Binding] = &[
         &["alt+up"],
         KeyAction::TakeBack,
         "move the last queued message back into the prompt",
+    ),
+    binding(
+        "putAside",
+        &["alt+s"],
+        KeyAction::PutAside,
+        "put the draft aside; on an empty prompt: list the drafts that were put aside",
     ),
     binding(
         "stopAll",

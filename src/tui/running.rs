@@ -12,6 +12,7 @@ mod effects;
 mod messages;
 mod session;
 mod shutdown;
+mod tree;
 mod window_size;
 
 use std::collections::VecDeque;
@@ -249,7 +250,7 @@ impl Tui<'_> {
     fn restore_draft(&mut self) {
         if let Some(text) = self.drafts.left() {
             self.app.composer.restore_text(&text);
-            let text = "(your draft from before the crash is back in the prompt)";
+            let text = "(what you had not sent here before is back in the prompt)";
             self.app.view.note(Role::Dim, text);
         }
     }
@@ -257,7 +258,7 @@ impl Tui<'_> {
     fn keep_draft(&mut self) {
         if self.draft_due.is_some_and(|due| due <= self.now()) {
             self.draft_due = None;
-            self.drafts.keep(&self.app.composer.expanded_text());
+            self.drafts.keep(&self.app.drafts_text());
         }
     }
 

@@ -29,6 +29,10 @@ pub(super) enum SelectorKind {
     Rewind,
     /// Parts of the session that can return to their state before the prompt with this number.
     RewindExtent(usize),
+    /// Branches of the conversation.
+    Tree,
+    /// Drafts that were put aside.
+    Drafts,
     /// Question if a return to the state before the prompt with this number may replace changes of
     /// the user.
     ConfirmRewind(usize, RewindExtent),
@@ -76,6 +80,8 @@ pub(super) enum SelectorOutcome {
     Name(String),
     /// The user wants to delete this queued message.
     Deleted(String),
+    /// The user wants to label the prompt of this row of the tree.
+    Labelled(String),
 }
 
 impl Selector {
@@ -158,8 +164,16 @@ impl Selector {
         match code {
             KeyCode::Esc => return SelectorOutcome::Closed,
             KeyCode::Enter => return self.selection(),
-            KeyCode::Delete if self.subject == SelectorKind::Queue => {
+            KeyCode::Delete
+                if matches!(self.subject, SelectorKind::Queue | SelectorKind::Drafts) =>
+            {
                 return self.value().map_or(SelectorOutcome::Open, SelectorOutcome::Deleted);
+            }
+            KeyCode::Char('t')
+                if self.subject == SelectorKind::Tree
+                    && key.modifiers.contains(KeyModifiers::CONTROL) =>
+            {
+                return self.value().map_or(SelectorOutcome::Open, SelectorOutcome::Labelled);
             }
             KeyCode::Up if self.chosen == 0 && wraps => self.chosen = last,
             KeyCode::Up => self.chosen = self.chosen.saturating_sub(1),
@@ -225,6 +239,8 @@ impl Selector {
             | SelectorKind::RewindExtent(_)
             | SelectorKind::ConfirmRewind(..) => "Enter selects",
             SelectorKind::History => "Enter puts it into the prompt",
+            SelectorKind::Drafts => "Enter takes it up · Delete deletes it",
+            SelectorKind::Tree => "Enter goes there · Ctrl+T labels it",
             SelectorKind::Queue => "Enter edits it · Delete deletes it",
         };
         let hint =

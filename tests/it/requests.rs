@@ -260,3 +260,64 @@ fn attached_program_uses_the_same_requests() {
     client.close().assert_code(0);
     owner.close().assert_code(0);
 }
+
+#[test]
+fn branches_are_a_tree_with_labels_and_places_to_go_to() {
+    let server = ModelServer::start(["One.", "Two.", "Other.", "Again."].map(says).to_vec());
+    let machine = Machine::with(&server);
+    let mut client = AttachClient::start(&machine, &["run"]);
+    prompts(&mut client, "first task");
+    prompts(&mut client, "second task");
+    let root = result(&mut client, 1, json!({"type": "state"}))["sessionId"].clone();
+    result(&mut client, 2, json!({"type": "fork", "prompt": 2}));
+    prompts(&mut client, "another way");
+    result(&mut client, 3, json!({"type": "rename", "title": "Branch B"}));
+    let label = json!({"type": "label", "session": root, "prompt": 2, "label": " good\nidea "});
+    assert_eq!(result(&mut client, 4, label)["label"], "good idea");
+    let tree = result(&mut client, 5, json!({"type": "tree"}));
+    let rows: Vec<(String, u64, String, bool)> = tree["tree"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| {
+            let text = row["text"].as_str().unwrap().to_owned();
+            let label = row["label"].as_str().unwrap_or_default().to_owned();
+            (text, row["depth"].as_u64().unwrap(), label, row["here"] == true)
+        })
+        .collect();
+    let row =
+        |text: &str, depth, label: &str, here| (text.to_owned(), depth, label.to_owned(), here);
+    assert_eq!(
+        rows,
+        [
+            row("first task", 0, "", false),
+            row("first task", 0, "", false),
+            row("Branch B", 1, "", false),
+            row("another way", 1, "", true),
+            row("second task", 0, "good idea", false),
+        ]
+    );
+    // A copy of the original, from the branch.
+    let there = json!({"type": "fork", "session": root, "prompt": 2});
+    assert_eq!(result(&mut client, 6, there)["prompt"], "second task");
+    prompts(&mut client, "third way");
+    client.close().assert_code(0);
+    // The same tree for a person, who labels a prompt and goes to a branch.
+    let input = b"/tree\n/tree 2 start here\n/tree 2 -\n/tree 9\n/tree 1 x\n/tree\n/tree 3\n";
+    let ended = machine.posse_with_input(&["plain", "-c"], input);
+    ended.assert_code(0);
+    for text in [
+        "  3     \u{2514} Branch B",
+        "  6 \u{25cf}     1. third way",
+        "(prompt 1 is labelled: start here)",
+        "(prompt 1 has no label)",
+        "There is no row 9; /tree lists them.",
+        "This row is a session: /rename",
+        "2. [good idea] second task",
+    ] {
+        assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
+    }
+    let branch = tree["tree"][2]["session"].as_str().unwrap();
+    assert!(ended.stderr.contains(&format!("session {branch}\n")), "{}", ended.stderr);
+    machine.verify();
+}

@@ -11,7 +11,7 @@ use crate::conversation::{
     CallId, ContentPart, InvocationId, Message, MessageId, Prompt, QuestionId, SessionId,
 };
 use crate::delegation::{self, DelegationHandle, DelegationSurroundings, Forget};
-use crate::event::{ContextUse, MessageKind, PermissionMode};
+use crate::event::{ContextUse, Event, MessageKind, PermissionMode};
 use crate::guarded::Guarded;
 use crate::ledger::{Accounts, BudgetMsg};
 use crate::mailbox::{Report, SupervisedRef, ask, tell};
@@ -28,7 +28,7 @@ use crate::root_session::main_run::messages::Withdrawal;
 use crate::root_session::main_run::stop::Reach;
 use crate::root_session::main_run::{MainRunMsg, PromptAdmission};
 use crate::root_session::subagents::SubagentsMsg;
-use crate::root_session::titler::TitlerMsg;
+use crate::root_session::titler::{TitlerMsg, one_line};
 use crate::root_session::{
     DeliverError, Msg, PromptError, RootSession, SessionBase, SessionEnding, SessionSettings,
     TurnOutcome, UserCall,
@@ -306,9 +306,19 @@ impl SessionHandle {
         ask(&self.session, self.ask_timeout, rename).await?
     }
 
+    /// Labels the prompt with the number `prompt` of the session `of`, this one or one of its
+    /// branches, and records it. Returns the label as recorded: on one line, cut to 80 characters;
+    /// empty if it removes the label.
+    pub fn label_prompt(&self, of: SessionId, prompt: u32, label: &str) -> String {
+        let label = one_line(label).unwrap_or_default();
+        let event = Event::PromptLabelled { of, prompt, label: label.clone() };
+        tell(&self.session, Msg::Note(event));
+        label
+    }
+
     /// Announces a one-line warning of the front end to all observers, and records it.
     pub fn warn(&self, message: impl Into<String>) {
-        tell(&self.session, Msg::Warn(message.into()));
+        tell(&self.session, Msg::Note(Event::Warning { message: message.into() }));
     }
 
     /// Stops the current run or tool call of the user, and the subagents that the run waits for.

@@ -287,7 +287,7 @@ fn clean(said: &str) -> Option<String> {
 
 /// `text` as a title of at most 80 characters on one line, without control characters. `None` if
 /// nothing is left.
-fn one_line(text: &str) -> Option<String> {
+pub(super) fn one_line(text: &str) -> Option<String> {
     let line: String = visible(text).chars().take(CHARS_MAX).collect();
     (!line.is_empty()).then_some(line)
 }

@@ -148,7 +148,8 @@ impl CommandContext for TypedEffect {
         match choice {
             Choice::RewindPoint => *self = TypedEffect::ListPrompts,
             Choice::RewindExtent(prompt) => *self = TypedEffect::ListExtents(prompt),
-            Choice::Setting(_) | Choice::StoredSession | Choice::QueuedMessage => {}
+            Choice::Setting(_) | Choice::StoredSession | Choice::QueuedMessage | Choice::Branch => {
+            }
         }
     }
 
@@ -163,6 +164,7 @@ impl CommandContext for TypedEffect {
         *self = TypedEffect::Send(Instruction::Revert(Revert::LastChange));
     }
 
+    fn tree(&mut self, _: usize, _: Option<String>) {}
     fn withdraw(&mut self, _: &str) {}
     fn copy_answer(&mut self) {}
     fn theme(&mut self, _: Option<&str>) {}

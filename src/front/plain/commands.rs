@@ -117,6 +117,10 @@ impl CommandContext for LineCommand {
         self.run(move |mode| Box::pin(mode.rewind(prompt, extent)));
     }
 
+    fn tree(&mut self, row: usize, label: Option<String>) {
+        self.run(move |mode| Box::pin(mode.tree(row, label)));
+    }
+
     fn withdraw(&mut self, number: &str) {
         let number = number.to_owned();
         self.run(|mode| Box::pin(mode.withdraw(number)));
@@ -228,7 +232,7 @@ impl LineMode<'_> {
         self.print(&(text + end)).await;
     }
 
-    async fn list_choices(&mut self, choice: Choice, busy: bool) {
+    pub(super) async fn list_choices(&mut self, choice: Choice, busy: bool) {
         match choice {
             Choice::Setting(what) => self.show_names(what).await,
             Choice::StoredSession => self.show_stored().await,
@@ -240,6 +244,7 @@ impl LineMode<'_> {
                     self.print(&rewind_extents_text(prompt, &points)).await;
                 }
             }
+            Choice::Branch => self.show_tree().await,
             Choice::QueuedMessage => {
                 let table = self.current.queue.table(busy);
                 self.print(&table).await;
@@ -297,7 +302,10 @@ impl LineMode<'_> {
     /// Runs `errand` on another thread and returns its value. `None` if it failed or a signal came
     /// first: a failure and Ctrl+C are printed, any other signal ends line mode. The thread is not
     /// stopped.
-    async fn run_job<T: Send + 'static>(&mut self, errand: BackgroundJob<T>) -> Option<T> {
+    pub(super) async fn run_job<T: Send + 'static>(
+        &mut self,
+        errand: BackgroundJob<T>,
+    ) -> Option<T> {
         let done = tokio::task::spawn_blocking(errand);
         tokio::select! {
             biased;
@@ -375,10 +383,15 @@ impl LineMode<'_> {
         self.print(&rewind_points_text(points)).await;
     }
 
-    /// Restores the files first: if that is not done, the conversation stays as well.
     async fn rewind(&mut self, number: usize, extent: RewindExtent) {
         let id = self.current.session.id().to_string();
-        let errand = self.sessions.rewind(&id, number, extent);
+        self.rewind_of(&id, number, extent).await;
+    }
+
+    /// Returns to the state of the session `id` before a prompt. Restores the files first: if that is
+    /// not done, the conversation stays as well.
+    pub(super) async fn rewind_of(&mut self, id: &str, number: usize, extent: RewindExtent) {
+        let errand = self.sessions.rewind(id, number, extent);
         let Some(rewind) = self.run_job(errand).await else { return };
         if let Some(replaced) = self.confirmation.missing("", &rewind) {
             let revert = Revert::ToPrompt(number, extent);
@@ -491,7 +504,7 @@ impl LineMode<'_> {
     /// Switches to the stored session whose id begins with `id`, or to a fork of it, and continues
     /// its unfinished work. If the session cannot be found or assembled, prints the reason and
     /// keeps the current session; if it cannot be started, ends line mode.
-    async fn resume(&mut self, id: &str, fork: bool) {
+    pub(super) async fn resume(&mut self, id: &str, fork: bool) {
         let Some(ready) = self.run_job(self.sessions.find_session(id, fork)).await else { return };
         self.continue_in(ready, fork).await;
     }

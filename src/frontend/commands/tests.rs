@@ -45,6 +45,10 @@ impl CommandContext for RecordingContext {
         self.add(("rewind", prompt, extent));
     }
 
+    fn tree(&mut self, row: usize, label: Option<String>) {
+        self.add(("tree", row, label));
+    }
+
     fn withdraw(&mut self, number: &str) {
         self.add(("withdraw", number));
     }
@@ -143,6 +147,11 @@ fn commands_call_operations_of_the_front_end() {
         ("/thinking high", r#"With(Thinking, "high")"#),
         ("/fork 2", r#"("rewind", 2, Conversation)"#),
         ("/fork x", "SessionQuery(None)"),
+        ("/tree", "Branch"),
+        ("/tree 3", r#"("tree", 3, None)"#),
+        ("/tree 3 first  try", r#"("tree", 3, Some("first  try"))"#),
+        ("/tree 3 -", r#"("tree", 3, Some(""))"#),
+        ("/tree x", "SessionQuery(None)"),
         ("/context", "SessionQuery(Some(Context))"),
         ("/cost", "SessionQuery(None)"),
         ("/permission-mode", "SessionQuery(None)"),

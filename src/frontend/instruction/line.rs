@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 /// All values of `type`, for errors.
-pub(super) const TYPES: [&str; 36] = [
+pub(super) const TYPES: [&str; 38] = [
     "message",
     "steer",
     "follow_up",
@@ -23,6 +23,7 @@ pub(super) const TYPES: [&str; 36] = [
     "messages",
     "stats",
     "rename",
+    "label",
     "bash",
     "skill",
     "queue",
@@ -35,6 +36,7 @@ pub(super) const TYPES: [&str; 36] = [
     "new_session",
     "switch_session",
     "fork",
+    "tree",
     "prompts",
     "export",
     "tools",
@@ -162,6 +164,17 @@ pub(super) enum InstructionLine {
         /// The title; one line of at most 80 characters.
         title: String,
     },
+    /// Labels a prompt for the tree of branches. Result: `label` as recorded.
+    #[serde(rename = "label")]
+    Label {
+        /// Id of the session of the prompt; without it, this session.
+        #[serde(default)]
+        session: Option<String>,
+        /// Number of the prompt in its session, counted from 1.
+        prompt: u32,
+        /// The label; empty to remove it.
+        label: String,
+    },
     /// Runs a command as the user, if nothing runs, under the same rules as calls of the model. The
     /// model gets command and output with its next request. Result, at the end: `callId`, `status`
     /// (`completed`, `failed`, `unknown`), `output` and `metadata`.
@@ -239,11 +252,19 @@ pub(super) enum InstructionLine {
     /// `prompt` if the copy ends before one.
     #[serde(rename = "fork")]
     Fork {
+        /// Id of the session that is copied, such as one of `tree`; without it, this session.
+        #[serde(default)]
+        session: Option<String>,
         /// Number of the prompt before which the copy ends, counted from 1; without it, the whole
         /// conversation is copied.
         #[serde(default)]
         prompt: Option<usize>,
     },
+    /// Returns the branches of the conversation: `tree`, a list of rows with `session`, `prompt`
+    /// (number; missing for a session itself), `depth`, `text`, `label` and `here` (true at the
+    /// current position).
+    #[serde(rename = "tree")]
+    Tree {},
     /// Returns the prompts to which `rewind` and `fork` can return: `prompts` with `prompt`
     /// (number) and `text`, the latest first.
     #[serde(rename = "prompts")]

@@ -66,6 +66,7 @@ impl CommandContext for AppCommand<'_> {
             Choice::StoredSession => self.push(Effect::ListSessions),
             Choice::RewindPoint => self.push(Effect::ListRewindPoints),
             Choice::RewindExtent(number) => self.push(Effect::ListRewindExtents(number)),
+            Choice::Branch => self.push(Effect::ListTree),
             Choice::QueuedMessage => self.app.open_queue(),
         }
     }
@@ -84,6 +85,10 @@ impl CommandContext for AppCommand<'_> {
 
     fn rewind(&mut self, prompt: usize, extent: RewindExtent) {
         self.app.rewind(prompt, extent);
+    }
+
+    fn tree(&mut self, row: usize, label: Option<String>) {
+        self.echo().effects.push(Effect::Tree(row, label));
     }
 
     fn withdraw(&mut self, number: &str) {

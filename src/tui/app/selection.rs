@@ -27,6 +27,13 @@ impl App {
                 self.selector = None;
                 self.select(subject, value);
             }
+            SelectorOutcome::Labelled(value) => {
+                self.selector = None;
+                self.label_tree_row(&value);
+            }
+            SelectorOutcome::Deleted(value) if selector.subject == SelectorKind::Drafts => {
+                self.delete_draft(&value);
+            }
             SelectorOutcome::Deleted(value) => {
                 if !selector.remove(&value) {
                     self.selector = None;
@@ -55,6 +62,8 @@ impl App {
                 let Some(extent) = RewindExtent::named(&value) else { return };
                 return self.rewind(number, extent);
             }
+            SelectorKind::Drafts => return self.take_up_draft(&value),
+            SelectorKind::Tree => return self.go_to_tree_row(&value),
             SelectorKind::ConfirmRewind(number, extent) => {
                 return match value.as_str() {
                     "restore" => {
@@ -74,7 +83,7 @@ impl App {
     }
 
     /// Opens a selector, or shows `nothing` if there are no entries.
-    fn open_selector(
+    pub(super) fn open_selector(
         &mut self,
         subject: SelectorKind,
         title: &str,

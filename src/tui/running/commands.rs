@@ -264,7 +264,7 @@ impl Tui<'_> {
         }
     }
 
-    fn find_session(&mut self, id: &str, fork: bool) {
+    pub(super) fn find_session(&mut self, id: &str, fork: bool) {
         let job = self.environment.find_session(id, fork);
         let ready = move |ready| LookupResult::LoadedSession(ready, fork);
         self.look_up(READING_SESSIONS, job, ready);
@@ -352,6 +352,10 @@ impl Tui<'_> {
             Ok(LookupResult::LoadedSession(ready, fork)) => self.resume(ready, fork).await,
             Ok(LookupResult::Undo(wanted)) => self.call(wanted),
             Ok(LookupResult::RewindPoints(points)) => self.app.choose_rewind_point(points),
+            Ok(LookupResult::Tree(rows)) => self.app.open_tree(&rows),
+            Ok(LookupResult::TreeRow(rows, number, label)) => {
+                self.use_tree_row(&rows, number, label);
+            }
             Ok(LookupResult::RewindExtents(number, points)) => {
                 self.app.choose_rewind_extent_of(number, &points);
             }

@@ -60,6 +60,10 @@ impl Tui<'_> {
                     let points = self.environment.rewind_points(&self.app.session);
                     self.look_up(READING_SESSIONS, points, LookupResult::RewindPoints);
                 }
+                Effect::ListTree => self.look_up_tree(LookupResult::Tree),
+                Effect::Tree(row, label) => {
+                    self.look_up_tree(move |rows| LookupResult::TreeRow(rows, row, label));
+                }
                 Effect::ListRewindExtents(number) => {
                     let points = self.environment.rewind_points(&self.app.session);
                     let to = move |points| LookupResult::RewindExtents(number, points);

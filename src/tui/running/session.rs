@@ -19,6 +19,7 @@ use posse_base::failure::{Exit, Failure};
 use posse_base::or_pending;
 use posse_frontend::remote_session::{AttachSocket, RevertRequest};
 use posse_frontend::session_records::Changes;
+use posse_frontend::session_tree::TreeRow;
 use posse_frontend::{LoadedSession, OpenedSession, Rewind, RewindExtent, thinking_name};
 
 use crate::SetupFacts;
@@ -68,6 +69,11 @@ pub(super) enum LookupResult {
     Undo(UserCall),
     /// Prompts to which the user can return, as pairs of number and description.
     RewindPoints(Vec<(usize, String)>),
+    /// Rows of the tree of branches.
+    Tree(Vec<TreeRow>),
+    /// Rows of the tree, the number of one of them, and the label for its prompt; without a label,
+    /// the place of the row is where to go.
+    TreeRow(Vec<TreeRow>, usize, Option<String>),
     /// Number of the prompt before which to return, and the prompts as in `RewindPoints`.
     RewindExtents(usize, Vec<(usize, String)>),
     /// Number of the prompt before which to return, the part that returns, and the prepared return.

@@ -103,12 +103,11 @@ impl Tui<'_> {
         } else {
             (SessionEndReason::Completed, SHUTDOWN_MAX)
         };
-        // The draft is kept only if a signal ended the process.
-        let draft = if signal && exit != Exit::Interrupt {
-            self.app.composer.expanded_text()
-        } else {
-            String::new()
-        };
+        // The draft is kept only if a signal ended the process; drafts put aside are always kept.
+        if !signal || exit == Exit::Interrupt {
+            self.app.composer.set("");
+        }
+        let draft = self.app.drafts_text();
         std::mem::take(&mut self.drafts).close(&draft);
         let mut last = Vec::new();
         self.follow_size();

@@ -11,7 +11,7 @@ use posse_frontend::requests::{SessionRequests, busy, not_begun, refused};
 use posse_frontend::response::{Caller, InstructionResult};
 use posse_frontend::{
     BackgroundJob, ExportTarget, LoadedSession, OpenedSession, Rewind, RewindExtent, Selectable,
-    SessionSelection, Task, is_default,
+    SessionSelection, Task, is_default, session_tree,
 };
 use serde_json::{Value, json};
 
@@ -37,19 +37,25 @@ impl Driven<'_> {
                 let found = self.run_job(self.sessions.find_session(&prefix, false)).await?;
                 self.continue_in(found, false).await
             }
-            OwnerRequest::Fork(None) => {
+            OwnerRequest::Fork(of, None) => {
                 self.needs_idle()?;
-                let copy = self.run_job(self.sessions.find_session(&id, true)).await?;
+                let copy = self.sessions.find_session(&of.unwrap_or(id), true);
+                let copy = self.run_job(copy).await?;
                 self.continue_in(copy, true).await
             }
-            OwnerRequest::Fork(Some(number)) => {
+            OwnerRequest::Fork(of, Some(number)) => {
                 self.needs_idle()?;
-                let copy = self.sessions.rewind(&id, number, RewindExtent::Conversation);
+                let of = of.unwrap_or(id);
+                let copy = self.sessions.rewind(&of, number, RewindExtent::Conversation);
                 let Rewind { session, prompt, .. } = self.run_job(copy).await?;
                 let session = session.ok_or_else(|| refused("there is no copy of the session"))?;
                 let mut result = self.continue_in(session, true).await?;
                 result["prompt"] = json!(prompt);
                 Ok(result)
+            }
+            OwnerRequest::Tree => {
+                let rows = self.run_job(self.sessions.tree(&id)).await?;
+                Ok(json!({"tree": session_tree::json(&rows)}))
             }
             OwnerRequest::Skill(name, task) => {
                 self.needs_idle()?;

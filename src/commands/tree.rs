@@ -1,0 +1,119 @@
+//! `/tree`: reads the branches of a conversation from the stored sessions of the project.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use posse_actors::event::{Event, StoredRecord};
+
+use crate::commands::resume::of_project;
+use crate::commands::rewind;
+use crate::failure::Failure;
+use crate::frontend::session_tree::{TreePrompt, TreeRow, TreeSession, rows};
+use crate::journal::{self, SessionSummary, StateDir};
+
+/// Maximum number of sessions of a tree; of more, the most recently used ones are read.
+const SESSIONS_MAX: usize = 100;
+
+/// Latest label of each prompt with its time: by session and number of the prompt.
+type Labels = BTreeMap<(String, usize), (u64, String)>;
+
+/// Rows of the tree that contains the session `current`; none if it is not stored.
+pub(super) fn tree(state: &StateDir, cwd: &Path, current: &str) -> Result<Vec<TreeRow>, Failure> {
+    let stored = of_project(state, cwd)?;
+    let related = related(&stored, current);
+    let mut labels = Labels::new();
+    let mut sessions = Vec::new();
+    let wanted = stored.into_iter().filter(|one| related.contains(&one.id)).take(SESSIONS_MAX);
+    for summary in wanted {
+        // A damaged session does not hide the others.
+        let records = journal::whole_session(state, &summary.id).map(|(_, records)| records);
+        let records = records.unwrap_or_default();
+        add_labels(&mut labels, &records);
+        sessions.push(session(summary, &records));
+    }
+    for session in &mut sessions {
+        for prompt in &mut session.prompts {
+            let label = labels.remove(&(session.id.clone(), prompt.number));
+            prompt.label = label.map(|(_, label)| label).filter(|label| !label.is_empty());
+        }
+    }
+    Ok(rows(&sessions, current))
+}
+
+fn session(summary: SessionSummary, records: &[StoredRecord]) -> TreeSession {
+    let prompts = rewind::points(records).into_iter().map(|point| TreePrompt {
+        number: point.number,
+        record: point.record,
+        text: point.text,
+        label: None,
+    });
+    TreeSession {
+        prompts: prompts.collect(),
+        id: summary.id,
+        title: summary.title,
+        parent: summary.forked_from.map(|from| (from.session.to_string(), from.record)),
+        started_ms: summary.started_ms.unwrap_or_default(),
+    }
+}
+
+fn add_labels(labels: &mut Labels, records: &[StoredRecord]) {
+    for record in records {
+        let Event::PromptLabelled { of, prompt, label } = &record.event else { continue };
+        let Ok(number) = usize::try_from(*prompt) else { continue };
+        let known = labels.entry((of.to_string(), number)).or_default();
+        if record.ts >= known.0 {
+            *known = (record.ts, label.clone());
+        }
+    }
+}
+
+/// Ids of the sessions that are copies of `current`, directly or through other copies, or of which it
+/// is one.
+fn related(stored: &[SessionSummary], current: &str) -> BTreeSet<String> {
+    let parent =
+        |one: &SessionSummary| one.forked_from.as_ref().map(|from| from.session.to_string());
+    let mut found = BTreeSet::from([current.to_owned()]);
+    loop {
+        let before = found.len();
+        for one in stored {
+            let Some(parent) = parent(one) else { continue };
+            if found.contains(&one.id) || found.contains(&parent) {
+                found.extend([one.id.clone(), parent]);
+            }
+        }
+        if found.len() == before {
+            return found;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use posse_actors::conversation::SessionId;
+    use posse_actors::event::Branch;
+
+    use super::*;
+
+    #[test]
+    fn related_sessions_are_found_through_copies_and_originals() {
+        let summary = |id: &str, parent: Option<&str>| SessionSummary {
+            id: id.to_owned(),
+            forked_from: parent.map(|id| Branch { session: SessionId::new(id), record: 1 }),
+            ..SessionSummary::default()
+        };
+        let stored = [
+            summary("e", Some("d")),
+            summary("d", Some("c")),
+            summary("c", Some("a")),
+            summary("b", Some("a")),
+            summary("a", None),
+            summary("x", None),
+            summary("y", Some("x")),
+        ];
+        let found = |id| related(&stored, id).into_iter().collect::<Vec<_>>().concat();
+        assert_eq!(found("a"), "abcde");
+        assert_eq!(found("e"), "abcde");
+        assert_eq!(found("y"), "xy");
+        assert_eq!(found("not stored"), "not stored");
+    }
+}
