@@ -67,6 +67,7 @@ pub async fn drive(
         pending: JoinSet::new(),
         restore: None,
         is_restored: false,
+        is_told: false,
         open: Vec::new(),
         unanswered: 0,
         complaints: 0,
@@ -144,6 +145,8 @@ struct Driven<'a> {
     restore: Option<PendingRestore>,
     /// True if files were restored since this was last reset.
     is_restored: bool,
+    /// True if a message about a call of the user was queued since this was last reset.
+    is_told: bool,
     /// Ids of the open permission requests.
     open: Vec<OpenRequest>,
     /// Number of permission requests denied because standard input had ended.
@@ -223,6 +226,7 @@ impl Driven<'_> {
                 }
             }
             Event::CheckpointRestored { .. } => self.is_restored = true,
+            Event::MessageQueued { kind: MessageKind::Aside, .. } => self.is_told = true,
             event => self.open.retain(|open| Some(&open.id) != event.closed_question()),
         }
     }
@@ -252,11 +256,11 @@ impl Driven<'_> {
         true
     }
 
-    /// Shows the events that exist now.
+    /// Shows the events of a call of the user up to the message that tells the model about it, which
+    /// is the last one.
     async fn read_last_events(&mut self) {
-        let last = self.front.session.last_record();
         let mut limit = std::pin::pin!(tokio::time::sleep(LAST_EVENTS_MAX));
-        loop {
+        while !self.is_told {
             let announcement = tokio::select! {
                 biased;
                 announcement = self.front.events.next() => announcement,
@@ -264,9 +268,6 @@ impl Driven<'_> {
             };
             let Some(announcement) = announcement else { return };
             self.announce(&announcement).await;
-            if announcement.record().is_some_and(|record| record >= last) {
-                return;
-            }
         }
     }
 

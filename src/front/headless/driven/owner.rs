@@ -209,7 +209,7 @@ impl Driven<'_> {
         let Some(call) = call else {
             return self.return_conversation(restore, false).await.map(Some);
         };
-        self.is_restored = false;
+        (self.is_restored, self.is_told) = (false, false);
         let running = self.front.session.call(call).await.map_err(|error| not_begun(&error))?;
         self.running = Some(Box::pin(RunningPrompt::outcome(running)));
         self.restore = Some(restore);
