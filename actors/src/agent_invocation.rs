@@ -22,7 +22,7 @@ use std::time::Duration;
 use ractor::{Actor, ActorRef, RpcReplyPort, SupervisionEvent};
 use tokio::task::JoinError;
 
-use crate::conversation::{CallId, ContentPart, Message, MessageId, ToolCall, Usage};
+use crate::conversation::{CallId, Message, MessageId, ToolCall, Usage};
 use crate::delegation::ActionLog;
 use crate::event::{Event, HookEvent, Origin, ToolFailureClass};
 use crate::hook_events::HookOutcome;
@@ -146,9 +146,9 @@ pub(crate) enum Msg {
     Settled(Result<HookOutcome, JoinError>),
     CallEnded(CallId, Result<ToolOutput, Lost>),
     Deliver(QueuedInput, RpcReplyPort<Result<(), QueueFull>>),
-    /// Withdraw a queued message and reply with its content, or with `None` if it is not queued or
-    /// is a notice. No reply means that the invocation has ended.
-    Withdraw(MessageId, RpcReplyPort<Option<Vec<ContentPart>>>),
+    /// Replace queued messages and reply with those that were removed, or with `None` if one is not
+    /// queued or is a notice. No reply means that the invocation has ended.
+    ReplaceQueued(Vec<MessageId>, Vec<QueuedInput>, RpcReplyPort<Option<Vec<QueuedInput>>>),
     /// Queue a message that is already recorded, also if too many messages wait. A dropped report
     /// means that it was not accepted.
     Notice(QueuedInput, Report<()>),
@@ -283,8 +283,8 @@ impl Actor for AgentInvocation {
             Msg::Settled(hooked) => state.settled(hooked)?,
             Msg::CallEnded(id, output) => state.call_ended(id, output),
             Msg::Deliver(queued, reply) => state.queue(queued, reply),
-            Msg::Withdraw(id, reply) => {
-                state.withdraw(&id, reply);
+            Msg::ReplaceQueued(ids, next, reply) => {
+                state.replace_queued(&ids, next, reply);
                 None
             }
             Msg::Notice(queued, heard) => state.report.is_some().then(|| {
@@ -366,15 +366,22 @@ impl State {
         Some(LoopInput::QueuedInput(queued))
     }
 
-    fn withdraw(&mut self, id: &MessageId, reply: RpcReplyPort<Option<Vec<ContentPart>>>) {
+    fn replace_queued(
+        &mut self,
+        ids: &[MessageId],
+        next: Vec<QueuedInput>,
+        reply: RpcReplyPort<Option<Vec<QueuedInput>>>,
+    ) {
         if self.report.is_none() {
             return;
         }
-        let taken = self.agent_loop.withdraw(id);
+        let queued: Vec<Event> = next.iter().map(QueuedInput::event).collect();
+        let taken = self.agent_loop.replace_queued(ids, next);
         if taken.is_some() {
-            self.note(Event::MessageWithdrawn { message_id: id.clone() });
+            let gone = ids.iter().map(|id| Event::MessageWithdrawn { message_id: id.clone() });
+            gone.chain(queued).for_each(|event| self.note(event));
         }
-        answer(reply, taken.map(|queued| queued.content));
+        answer(reply, taken);
     }
 
     fn cancel(&mut self, calls: Vec<CallId>) {

@@ -251,6 +251,24 @@ pub struct QueuedInput {
     pub content: Vec<ContentPart>,
 }
 
+/// Removes the messages with these ids from `queue` and returns them; then appends `next`. `None`,
+/// without a change, if one of them is not in the queue, or is a notice of posse.
+pub(crate) fn replace_queued(
+    queue: &mut Vec<QueuedInput>,
+    ids: &[MessageId],
+    next: Vec<QueuedInput>,
+) -> Option<Vec<QueuedInput>> {
+    let is_own = |id: &MessageId| {
+        queue.iter().any(|queued| queued.id == *id && queued.kind != MessageKind::Notice)
+    };
+    if !ids.iter().all(is_own) {
+        return None;
+    }
+    let taken = queue.extract_if(.., |queued| ids.contains(&queued.id)).collect();
+    queue.extend(next);
+    Some(taken)
+}
+
 impl QueuedInput {
     /// Event that records the queueing of the message.
     pub(crate) fn event(&self) -> Event {

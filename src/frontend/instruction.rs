@@ -11,6 +11,7 @@ use posse_base::failure::{ErrorCode, Exit, Failure, did_you_mean};
 use serde_json::{Map, Value, json};
 
 use crate::commands::ShellCommand;
+use crate::queue::QueueEdit;
 use crate::remote_session::Revert;
 use crate::{Listing, RewindExtent, Selectable, rewind_extents};
 
@@ -78,6 +79,8 @@ pub enum SessionRequest {
     Queue,
     /// Delete this queued message.
     Withdraw(MessageId),
+    /// Change this queued message.
+    EditQueued(MessageId, QueueEdit),
     /// Running background jobs.
     Jobs,
     /// Stop this background job.
@@ -250,6 +253,14 @@ impl Instruction {
             }
             InstructionLine::Queue {} => SessionRequest::Queue,
             InstructionLine::Withdraw { message_id } => SessionRequest::Withdraw(message_id),
+            InstructionLine::EditQueued { message_id, text, position } => {
+                let edit = match (text, position) {
+                    (Some(text), None) if !text.trim().is_empty() => QueueEdit::Text(text),
+                    (None, Some(position)) => QueueEdit::MoveTo(position),
+                    _ => return Err("exactly one of `text` and `position` is needed".to_owned()),
+                };
+                SessionRequest::EditQueued(message_id, edit)
+            }
             InstructionLine::Jobs {} => SessionRequest::Jobs,
             InstructionLine::StopJob { call_id } => SessionRequest::StopJob(call_id),
             InstructionLine::Commands {} => SessionRequest::Commands,
@@ -452,6 +463,12 @@ impl SessionRequest {
             }
             SessionRequest::Queue => json!({"type": "queue"}),
             SessionRequest::Withdraw(id) => json!({"type": "withdraw", "messageId": id}),
+            SessionRequest::EditQueued(id, QueueEdit::Text(text)) => {
+                json!({"type": "edit_queued", "messageId": id, "text": text})
+            }
+            SessionRequest::EditQueued(id, QueueEdit::MoveTo(position)) => {
+                json!({"type": "edit_queued", "messageId": id, "position": position})
+            }
             SessionRequest::Jobs => json!({"type": "jobs"}),
             SessionRequest::StopJob(id) => json!({"type": "stop_job", "callId": id}),
             SessionRequest::Commands => json!({"type": "commands"}),

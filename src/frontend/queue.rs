@@ -1,6 +1,6 @@
 //! Queued messages as a fold over events, and the text of `/queue`.
 
-use posse_actors::conversation::{MessageId, text_of};
+use posse_actors::conversation::{ContentPart, MessageId, text_of};
 use posse_actors::event::{Event, MessageKind};
 use posse_actors::text::clipped;
 use posse_base::failure::printable;
@@ -10,16 +10,35 @@ use serde_json::{Value, json};
 const TEXT_CHARS_MAX: usize = 200;
 
 /// A queued message with its whole text.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 struct QueueEntry {
     id: MessageId,
     kind: MessageKind,
-    text: String,
+    content: Vec<ContentPart>,
+}
+
+/// Change of a queued message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum QueueEdit {
+    /// Replace its text. Images stay.
+    Text(String),
+    /// Move it to this position among the messages of the user, counted from 1. A position beyond
+    /// the last one means the last one.
+    MoveTo(usize),
+}
+
+/// Messages to withdraw, and those to queue instead.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Requeue {
+    /// Ids of the messages from the first changed position on.
+    pub old: Vec<MessageId>,
+    /// The same messages after the change.
+    pub new: Vec<(MessageKind, Vec<ContentPart>)>,
 }
 
 /// Queued messages, oldest first, without those about tool calls of the user
 /// (`MessageKind::Aside`).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Queue(Vec<QueueEntry>);
 
 impl Queue {
@@ -32,8 +51,8 @@ impl Queue {
             Event::MessageQueued { message_id, kind, content }
                 if self.0.iter().all(|waiting| waiting.id != *message_id) =>
             {
-                let (id, text) = (message_id.clone(), text_of(content));
-                self.0.push(QueueEntry { id, kind: *kind, text });
+                let (id, content) = (message_id.clone(), content.clone());
+                self.0.push(QueueEntry { id, kind: *kind, content });
             }
             Event::MessageDelivered { message_id }
             | Event::MessageWithdrawn { message_id }
@@ -46,7 +65,10 @@ impl Queue {
 
     /// The queued messages for programs, oldest first: id, kind and text of each.
     pub fn list(&self) -> Vec<Value> {
-        let entry = |QueueEntry { id, kind, text }: &QueueEntry| json!({"messageId": id, "kind": kind, "text": text});
+        let entry = |QueueEntry { id, kind, content }: &QueueEntry| {
+            let text = text_of(content);
+            json!({"messageId": id, "kind": kind, "text": text})
+        };
         self.0.iter().map(entry).collect()
     }
 
@@ -54,15 +76,46 @@ impl Queue {
     /// counted from 1. `None` if the text is no such number.
     pub fn own_message(&self, number: &str) -> Option<&MessageId> {
         let nth = number.parse::<usize>().ok()?.checked_sub(1)?;
-        let own = self.0.iter().filter(|waiting| waiting.kind != MessageKind::Notice);
-        own.map(|waiting| &waiting.id).nth(nth)
+        self.own().map(|waiting| &waiting.id).nth(nth)
+    }
+
+    /// Queued messages of the user.
+    fn own(&self) -> impl Iterator<Item = &QueueEntry> {
+        self.0.iter().filter(|waiting| waiting.kind != MessageKind::Notice)
+    }
+
+    /// Messages that have to be withdrawn and queued again, so that the message `id` of the user is
+    /// changed. `None` if it is not queued. Without messages, if nothing changes.
+    pub fn requeue(&self, id: &MessageId, edit: &QueueEdit) -> Option<Requeue> {
+        let before: Vec<&QueueEntry> = self.own().collect();
+        let at = before.iter().position(|waiting| waiting.id == *id)?;
+        let mut after: Vec<QueueEntry> = self.own().cloned().collect();
+        match edit {
+            QueueEdit::Text(text) => {
+                let is_image = |part: &ContentPart| !matches!(part, ContentPart::Text { .. });
+                after[at].content.retain(is_image);
+                after[at].content.insert(0, ContentPart::text(text));
+            }
+            QueueEdit::MoveTo(position) => {
+                let entry = after.remove(at);
+                after.insert(position.saturating_sub(1).min(after.len()), entry);
+            }
+        }
+        let same = before.iter().zip(&after).take_while(|(before, after)| **before == *after);
+        let same = same.count();
+        let new = after.into_iter().skip(same).map(|entry| (entry.kind, entry.content));
+        Some(Requeue {
+            old: before.into_iter().skip(same).map(|entry| entry.id.clone()).collect(),
+            new: new.collect(),
+        })
     }
 
     /// Table of the queued messages. Messages of the user have the number that `/queue drop` takes.
     /// `busy`: true if a run is active.
     pub fn table(&self, busy: bool) -> String {
         let (mut text, mut nth) = (String::new(), 0);
-        for QueueEntry { kind, text: said, .. } in &self.0 {
+        for QueueEntry { kind, content, .. } in &self.0 {
+            let said = text_of(content);
             let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
             let said = clipped(&said, TEXT_CHARS_MAX, " …");
             let number = if *kind == MessageKind::Notice {
@@ -77,7 +130,9 @@ impl Queue {
         match (text.is_empty(), nth) {
             (true, _) => "No message is queued.\n".to_owned(),
             (false, 0) => text,
-            (false, _) => text + "/queue drop N deletes one.\n",
+            (false, _) => {
+                text + "/queue drop N deletes one, edit N TEXT changes it, move N M moves it.\n"
+            }
         }
     }
 }
@@ -95,8 +150,6 @@ pub fn delivery_time(kind: MessageKind, busy: bool) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use posse_actors::conversation::ContentPart;
-
     use super::*;
 
     fn queued(id: &str, kind: MessageKind, text: &str) -> Event {
@@ -127,5 +180,55 @@ mod tests {
         );
         queue.follow(&Event::MessageWithdrawn { message_id: MessageId::new("m2") });
         assert_eq!(queue.own_message("1").map(MessageId::as_str), Some("m4"));
+    }
+
+    #[test]
+    fn changes_requeue_the_messages_from_the_first_changed_one_on() {
+        let mut queue = Queue::default();
+        for (id, kind) in [
+            ("a", MessageKind::Steer),
+            ("n", MessageKind::Notice),
+            ("b", MessageKind::FollowUp),
+            ("c", MessageKind::Steer),
+        ] {
+            queue.follow(&queued(id, kind, id));
+        }
+        let text = |text: &str| QueueEdit::Text(text.to_owned());
+        let table = [
+            ("b", text("x"), vec!["b", "c"], vec!["x", "c"]),
+            ("c", QueueEdit::MoveTo(1), vec!["a", "b", "c"], vec!["c", "a", "b"]),
+            ("a", QueueEdit::MoveTo(2), vec!["a", "b", "c"], vec!["b", "a", "c"]),
+            ("b", QueueEdit::MoveTo(99), vec!["b", "c"], vec!["c", "b"]),
+            ("b", QueueEdit::MoveTo(2), vec![], vec![]),
+            ("a", QueueEdit::MoveTo(0), vec![], vec![]),
+        ];
+        for (id, edit, old, new) in table {
+            let requeue = queue.requeue(&MessageId::new(id), &edit).unwrap();
+            let ids: Vec<&str> = requeue.old.iter().map(MessageId::as_str).collect();
+            let texts: Vec<String> =
+                requeue.new.iter().map(|(_, content)| text_of(content)).collect();
+            assert_eq!(
+                (ids, texts),
+                (old, new.into_iter().map(str::to_owned).collect()),
+                "{id} {edit:?}"
+            );
+        }
+        let kinds: Vec<MessageKind> = queue
+            .requeue(&MessageId::new("c"), &QueueEdit::MoveTo(1))
+            .unwrap()
+            .new
+            .iter()
+            .map(|(kind, _)| *kind)
+            .collect();
+        assert_eq!(kinds, [MessageKind::Steer, MessageKind::Steer, MessageKind::FollowUp]);
+        assert_eq!(queue.requeue(&MessageId::new("n"), &text("x")), None);
+        // Images stay.
+        let image =
+            ContentPart::ImageUrl { url: "data:image/png;base64,".to_owned(), detail: None };
+        let content = vec![ContentPart::text("see"), image.clone()];
+        let message_id = MessageId::new("i");
+        queue.follow(&Event::MessageQueued { message_id, kind: MessageKind::Steer, content });
+        let requeue = queue.requeue(&MessageId::new("i"), &text("look")).unwrap();
+        assert_eq!(requeue.new[0].1, [ContentPart::text("look"), image]);
     }
 }

@@ -18,7 +18,7 @@ use crate::context::NOTHING_TO_COMPACT;
 use crate::instruction::{Instruction, SessionRequest};
 use crate::jobs::Jobs;
 use crate::own_call;
-use crate::queue::Queue;
+use crate::queue::{Queue, Requeue};
 use crate::response::InstructionResult;
 
 /// Maximum time for reading the records of a session.
@@ -149,6 +149,18 @@ impl SessionRequests {
                 };
                 self.expected.push(QueueChange::Withdrawn(id));
                 json!({"content": content})
+            }
+            SessionRequest::EditQueued(id, edit) => {
+                let requeue = self.folded().await?.queue.requeue(&id, &edit);
+                let missing = || {
+                    let what = format!("no message `{id}` of the user is queued");
+                    refused(what).fix("`queue` lists them")
+                };
+                let Requeue { old, new } = requeue.ok_or_else(missing)?;
+                let ids = session.requeue(old.clone(), new).await.ok_or_else(missing)?;
+                self.expected.extend(old.into_iter().map(QueueChange::Withdrawn));
+                self.expected.extend(ids.into_iter().map(QueueChange::Queued));
+                json!({"queue": self.folded().await?.queue.list()})
             }
             SessionRequest::Jobs => json!({"jobs": self.folded().await?.jobs.list()}),
             SessionRequest::StopJob(id) => {
@@ -315,18 +327,14 @@ async fn run_command(session: SessionHandle, command: ShellCommand) -> Instructi
         }
     }
     // The outcome may come before the last events of the call.
-    if result["status"] == "unknown" {
-        let last = session.last_record();
-        let rest = async {
-            while let Some(announced) = events.next().await {
-                add_to_result(&mut result, &announced, &id);
-                if announced.record().is_some_and(|record| record >= last) {
-                    break;
-                }
-            }
-        };
-        tokio::time::timeout(LAST_EVENTS_MAX, rest).await.ok();
-    }
+    let rest = async {
+        while result["callId"].is_null()
+            && let Some(announced) = events.next().await
+        {
+            add_to_result(&mut result, &announced, &id);
+        }
+    };
+    tokio::time::timeout(LAST_EVENTS_MAX, rest).await.ok();
     Ok(result)
 }
 

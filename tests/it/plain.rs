@@ -517,8 +517,9 @@ fn line_mode_has_the_commands_of_the_terminal_ui() {
     }
     // Each one runs; the last ones end the session.
     let order = names.iter().filter(|name| !["exit", "new", "resume", "fork"].contains(name));
-    let lines: String = order.map(|name| format!("/{name}\n")).collect();
-    let ended = machine.posse_with_input(&["plain"], format!("a task\n{lines}").as_bytes());
+    let lines: Vec<String> = order.map(|name| format!("/{name}\n")).collect();
+    let lines = format!("a task\n{}", lines.concat());
+    let ended = machine.posse_with_input(&["plain"], lines.as_bytes());
     assert!(!ended.stderr.contains("There is no /"), "{}", ended.stderr);
     for (name, why) in NOT_IN_LINE_MODE {
         assert!(ended.stderr.contains(why), "/{name} says why: {}", ended.stderr);

@@ -224,7 +224,21 @@ fn queued_messages_are_listed_and_withdrawn() {
         (&entry["messageId"], &entry["kind"], &entry["text"]),
         (&steered["messageId"], &json!("follow_up"), &json!("and then the tests"))
     );
-    let id = &steered["messageId"];
+    // A second message moves before it, and its text changes.
+    let next = result(&mut client, 6, json!({"type": "follow_up", "content": "then commit"}));
+    let id = &next["messageId"];
+    let moved =
+        result(&mut client, 7, json!({"type": "edit_queued", "messageId": id, "position": 1}));
+    let id = &moved["queue"][0]["messageId"];
+    let edited = json!({"type": "edit_queued", "messageId": id, "text": "first the docs"});
+    let edited = result(&mut client, 8, edited);
+    let texts = [&edited["queue"][0]["text"], &edited["queue"][1]["text"]];
+    assert_eq!(texts, ["first the docs", "and then the tests"]);
+    let gone = json!({"type": "edit_queued", "messageId": id, "text": "too late"});
+    assert_eq!(error(&mut client, 9, gone)["code"], "RPC005");
+    let id = &edited["queue"][0]["messageId"];
+    result(&mut client, 10, json!({"type": "withdraw", "messageId": id}));
+    let id = &edited["queue"][1]["messageId"];
     let taken = result(&mut client, 3, json!({"type": "withdraw", "messageId": id}));
     assert_eq!(taken["content"][0]["text"], "and then the tests");
     let queue = result(&mut client, 4, json!({"type": "queue"}));

@@ -13,7 +13,7 @@ use crate::event::MessageKind;
 use crate::limits::QueueDelivery;
 use crate::outcome::Ending;
 use crate::ports::ToolOutput;
-use crate::replay::QueuedInput;
+use crate::replay::{QueuedInput, replace_queued};
 
 /// Limits of a loop.
 #[derive(Debug, Clone)]
@@ -183,12 +183,17 @@ impl AgentLoop {
         self.queue.len() < self.bounds.queued_messages_max
     }
 
-    /// Removes the queued message `id` and returns it. `None` if it is not queued, or is a notice
-    /// of posse.
-    pub(crate) fn withdraw(&mut self, id: &MessageId) -> Option<QueuedInput> {
-        let own = |queued: &QueuedInput| queued.id == *id && queued.kind != MessageKind::Notice;
-        let at = self.queue.iter().position(own)?;
-        self.queue.remove(at)
+    /// Removes the queued messages with these ids and returns them; then queues `next`. `None`,
+    /// without a change, if one of them is not queued, or is a notice of posse.
+    pub(crate) fn replace_queued(
+        &mut self,
+        ids: &[MessageId],
+        next: Vec<QueuedInput>,
+    ) -> Option<Vec<QueuedInput>> {
+        let mut queue = self.queue.iter().cloned().collect();
+        let taken = replace_queued(&mut queue, ids, next)?;
+        self.queue = queue.into();
+        Some(taken)
     }
 
     pub(crate) fn step(&mut self, input: LoopInput) -> Vec<Effect> {

@@ -24,7 +24,7 @@ use crate::replay::QueuedInput;
 use crate::root_session::compactor::CompactorMsg;
 use crate::root_session::end::EndMsg;
 use crate::root_session::jobs::JobsMsg;
-use crate::root_session::main_run::messages::Withdrawal;
+use crate::root_session::main_run::messages::QueueReplacement;
 use crate::root_session::main_run::stop::Reach;
 use crate::root_session::main_run::{MainRunMsg, PromptAdmission};
 use crate::root_session::subagents::SubagentsMsg;
@@ -209,8 +209,33 @@ impl SessionHandle {
     /// Withdraws a queued message of the user. Returns its content; `None` if it is no longer
     /// queued, or the session has ended.
     pub async fn withdraw(&self, id: MessageId) -> Option<Vec<ContentPart>> {
+        let taken = self.replace_queued(vec![id], Vec::new()).await?;
+        taken.into_iter().next().map(|queued| queued.content)
+    }
+
+    /// Withdraws the queued messages `old` of the user, and queues `new` instead, at the end of the
+    /// queue. Nothing is delivered in between. Returns the ids of the new messages; `None`, without
+    /// a change, if one of `old` is no longer queued, or the session has ended.
+    pub async fn requeue(
+        &self,
+        old: Vec<MessageId>,
+        new: Vec<(MessageKind, Vec<ContentPart>)>,
+    ) -> Option<Vec<MessageId>> {
+        let new = new.into_iter();
+        let next = new.map(|(kind, content)| QueuedInput { id: self.ids.message(), kind, content });
+        let next: Vec<QueuedInput> = next.collect();
+        let ids = next.iter().map(|queued| queued.id.clone()).collect();
+        self.replace_queued(old, next).await.map(|_| ids)
+    }
+
+    async fn replace_queued(
+        &self,
+        ids: Vec<MessageId>,
+        next: Vec<QueuedInput>,
+    ) -> Option<Vec<QueuedInput>> {
         let taken = ask(&self.session, self.ask_timeout, |reply| {
-            Msg::MainRun(MainRunMsg::Withdraw(Withdrawal { id, again: false, reply }))
+            let replacement = QueueReplacement { ids, next, again: false, reply };
+            Msg::MainRun(MainRunMsg::ReplaceQueued(replacement))
         });
         taken.await.unwrap_or_default()
     }

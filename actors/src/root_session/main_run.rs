@@ -33,7 +33,7 @@ use crate::root_session::{
 };
 
 use admission::{PendingAdmission, StartHooks};
-use messages::Withdrawal;
+use messages::QueueReplacement;
 use own_call::OwnCall;
 use resume::Unfinished;
 use stop::Reach;
@@ -52,7 +52,7 @@ pub(super) enum MainRunMsg {
     /// The hooks for the prompt of this invocation have finished.
     Admitted(InvocationId, Result<HookOutcome, JoinError>),
     Deliver(QueuedInput, RpcReplyPort<Result<(), DeliverError>>),
-    Withdraw(Withdrawal),
+    ReplaceQueued(QueueReplacement),
     /// Run a tool for the user.
     OwnCall(UserCall, RpcReplyPort<PromptAdmission>),
     OwnCallEnded(Result<ToolOutput, Lost>),
@@ -146,14 +146,6 @@ impl MainRun {
 
     pub(super) fn has_queued(&self, id: &MessageId) -> bool {
         self.queued.iter().any(|queued| queued.id == *id)
-    }
-
-    /// Removes the message `id` from the queue and returns it. `None` if it is not queued here, or
-    /// is a notice of posse.
-    fn withdraw(&mut self, id: &MessageId) -> Option<QueuedInput> {
-        let own = |queued: &QueuedInput| queued.id == *id && queued.kind != MessageKind::Notice;
-        let at = self.queued.iter().position(own)?;
-        Some(self.queued.remove(at))
     }
 
     /// Removes and returns the queued messages about tool calls of the user.
@@ -259,7 +251,7 @@ impl State {
             MainRunMsg::Opened(hooked) => self.opened(hooked).await?,
             MainRunMsg::Admitted(id, hooked) => self.admitted(&id, hooked).await?,
             MainRunMsg::Deliver(queued, reply) => messages::deliver(queued, reply, &self.main_run),
-            MainRunMsg::Withdraw(withdrawal) => self.withdraw_message(withdrawal),
+            MainRunMsg::ReplaceQueued(replacement) => self.replace_queued(replacement),
             MainRunMsg::OwnCall(wanted, reply) => {
                 let admission = self.own_call(wanted).await?;
                 answer(reply, admission);
@@ -375,6 +367,7 @@ impl SessionBase {
 mod tests {
     use super::*;
     use crate::conversation::{AssistantMessage, ContentPart};
+    use crate::replay::replace_queued;
 
     fn main_run(history: Vec<Message>, kinds: &[MessageKind]) -> MainRun {
         let history = history.into_iter().map(Arc::new).collect();
@@ -424,7 +417,8 @@ mod tests {
         ];
         for (id, withdrawn, left) in table {
             let mut run = main_run(Vec::new(), &all);
-            let taken = run.withdraw(&MessageId::new(id));
+            let taken = replace_queued(&mut run.queued, &[MessageId::new(id)], Vec::new());
+            let taken = taken.and_then(|taken| taken.into_iter().next());
             assert_eq!(taken.map(|queued| queued.kind), withdrawn, "{id}");
             assert_eq!(queued(&run), left, "{id}");
         }

@@ -230,6 +230,35 @@ async fn withdrawn_message_is_never_delivered() {
 }
 
 #[tokio::test]
+async fn requeued_messages_are_delivered_in_their_new_order() {
+    let gate = Arc::new(Notify::new());
+    let bench = SessionBuilder::new(vec![
+        ModelStep::after(&gate, ModelStep::say("one")),
+        ModelStep::say("two"),
+        ModelStep::say("three"),
+    ]);
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    stage.until(|event| matches!(event, Event::ModelRequest { .. })).await;
+    let kind = MessageKind::FollowUp;
+    let first = stage.session.deliver(kind, said("a")).await.unwrap();
+    let second = stage.session.deliver(kind, said("b")).await.unwrap();
+    let new = || vec![(kind, said("c")), (kind, said("a"))];
+    let ids = stage.session.requeue(vec![first.clone(), second], new()).await.unwrap();
+    assert_eq!(ids.len(), 2);
+    let gone = vec![ids[0].clone(), first];
+    assert_eq!(stage.session.requeue(gone, new()).await, None, "one is not queued any more");
+    gate.notify_one();
+    soon("the run", running.outcome()).await.unwrap();
+    let seen = end(&bench, stage).await;
+    let counts = ["message.queued", "message.withdrawn", "message.delivered"];
+    assert_eq!(counts.map(|kind| count(&seen, kind)), [4, 2, 2]);
+    let told = told(&bench.model.requests()[2]);
+    let users: Vec<&str> = told.iter().filter_map(|line| line.strip_prefix("user ")).collect();
+    assert_eq!(users, ["go", "c", "a"]);
+}
+
+#[tokio::test]
 async fn late_message_can_be_withdrawn() {
     let bench = SessionBuilder::new(vec![ModelStep::Hang(String::new()), ModelStep::say("fine")]);
     let mut stage = bench.start().await;

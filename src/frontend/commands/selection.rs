@@ -34,12 +34,12 @@ pub(super) const AGENT: Command = Command {
 
 pub(super) const THINKING: Command = Command {
     name: "thinking",
-    aliases: &["effort"],
     argument: "[EFFORT]",
     help: "let the model think more or less in this session; `default` resets; without EFFORT: \
            choose one",
     when: Availability::Idle,
     run: |context, argument| select(context, Selectable::Thinking, argument),
+    ..COMMAND
 };
 
 fn select(context: &mut dyn CommandContext, what: Selectable, name: Option<&str>) {

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 /// All values of `type`, for errors.
-pub(super) const TYPES: [&str; 38] = [
+pub(super) const TYPES: [&str; 39] = [
     "message",
     "steer",
     "follow_up",
@@ -28,6 +28,7 @@ pub(super) const TYPES: [&str; 38] = [
     "skill",
     "queue",
     "withdraw",
+    "edit_queued",
     "jobs",
     "stop_job",
     "set_model",
@@ -203,6 +204,19 @@ pub(super) enum InstructionLine {
     Withdraw {
         /// Id of the message.
         message_id: MessageId,
+    },
+    /// Changes a queued message of the user: its text, or its position. It and the messages behind it
+    /// get new ids. Result: the `queue`.
+    #[serde(rename = "edit_queued")]
+    EditQueued {
+        /// Id of the message.
+        message_id: MessageId,
+        /// Its new text. Images stay.
+        #[serde(default)]
+        text: Option<String>,
+        /// Its new position among the messages of the user, counted from 1.
+        #[serde(default)]
+        position: Option<usize>,
     },
     /// Returns the running background jobs: `jobs` with `callId` and `summary`.
     #[serde(rename = "jobs")]

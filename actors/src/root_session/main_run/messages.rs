@@ -1,26 +1,28 @@
-//! Messages of the user: delivery to a run, and withdrawal.
+//! Messages of the user: delivery to a run, withdrawal, and changes of the queue.
 
 use ractor::RpcReplyPort;
 use tokio::sync::oneshot;
 
 use crate::agent_invocation::{self};
-use crate::conversation::{ContentPart, Message, MessageId};
+use crate::conversation::{Message, MessageId};
 use crate::event::Event;
 use crate::mailbox::{answer, tell};
-use crate::replay::QueuedInput;
+use crate::replay::{QueuedInput, replace_queued};
 use crate::root_session::main_run::{MainRun, MainRunMsg};
 use crate::root_session::{DeliverError, Msg, SessionBase, State};
 
-/// Content of a withdrawn message. `None`: it was no longer queued.
-pub(crate) type WithdrawnContent = Option<Vec<ContentPart>>;
+/// Messages that were removed from the queue. `None`: one of them was no longer queued, and nothing
+/// was changed.
+pub(crate) type RemovedMessages = Option<Vec<QueuedInput>>;
 
-/// Request to withdraw a queued message.
-pub(crate) struct Withdrawal {
-    pub(crate) id: MessageId,
+/// Request to remove queued messages and to queue others instead.
+pub(crate) struct QueueReplacement {
+    pub(crate) ids: Vec<MessageId>,
+    pub(crate) next: Vec<QueuedInput>,
     /// True if the current invocation was asked before and ended without a reply, so that its queue
     /// is in the session now.
     pub(crate) again: bool,
-    pub(crate) reply: RpcReplyPort<WithdrawnContent>,
+    pub(crate) reply: RpcReplyPort<RemovedMessages>,
 }
 
 pub(crate) fn deliver(
@@ -48,26 +50,30 @@ pub(crate) fn deliver(
 }
 
 impl State {
-    /// Withdraws a queued message from the queue of the session or of the current invocation, and
-    /// replies with its content; `None` if neither contains it. The withdrawal is recorded.
-    pub(crate) fn withdraw_message(&mut self, withdrawal: Withdrawal) {
-        let Withdrawal { id, again, reply } = withdrawal;
-        if let Some(queued) = self.main_run.withdraw(&id) {
-            self.base.transcript.note(None, Event::MessageWithdrawn { message_id: id });
-            return answer(reply, Some(queued.content));
+    /// Replaces messages in the queue of the session or of the current invocation, and replies with
+    /// those that were removed; `None` if neither contains all of them. The change is recorded.
+    pub(crate) fn replace_queued(&mut self, replacement: QueueReplacement) {
+        let QueueReplacement { ids, next, again, reply } = replacement;
+        if let Some(taken) = replace_queued(&mut self.main_run.queued, &ids, next.clone()) {
+            let gone = ids.into_iter().map(|message_id| Event::MessageWithdrawn { message_id });
+            for event in gone.chain(next.iter().map(QueuedInput::event)) {
+                self.base.transcript.note(None, event);
+            }
+            return answer(reply, Some(taken));
         }
         let actor = self.main_run.actor();
         let Some(actor) = actor.filter(|_| !again) else { return answer(reply, None) };
         let (inner, outer) = oneshot::channel();
         let port = RpcReplyPort::from(inner);
-        tell(actor, agent_invocation::Msg::Withdraw(id.clone(), port));
+        let message = agent_invocation::Msg::ReplaceQueued(ids.clone(), next.clone(), port);
+        tell(actor, message);
         let me = self.base.me.clone();
         tokio::spawn(async move {
             if let Ok(taken) = outer.await {
                 return answer(reply, taken);
             }
-            let again = Withdrawal { id, again: true, reply };
-            tell(&me, Msg::MainRun(MainRunMsg::Withdraw(again)));
+            let again = QueueReplacement { ids, next, again: true, reply };
+            tell(&me, Msg::MainRun(MainRunMsg::ReplaceQueued(again)));
         });
     }
 }
