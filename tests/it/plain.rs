@@ -494,34 +494,3 @@ fn empty_pipe_exits_at_once() {
     ended.assert_code(0);
     assert_eq!(ended.stdout, "");
 }
-
-/// Commands that line mode cannot carry out, and the text that says why.
-const NOT_IN_LINE_MODE: [(&str, &str); 2] =
-    [("theme", "Line mode has no themes"), ("copy", "only a terminal has a clipboard")];
-
-#[test]
-fn line_mode_has_the_commands_of_the_terminal_ui() {
-    let guide = include_str!("../../docs/guide/tui.md");
-    let (_, table) = guide.split_once("<!-- commands -->").unwrap();
-    let rows = table.lines().filter_map(|line| line.strip_prefix("| `/"));
-    let names: Vec<&str> = rows
-        .filter_map(|row| row.split([' ', '`']).next())
-        .filter(|name| *name != "skill")
-        .collect();
-    assert!(names.len() > 35, "{names:?}");
-    let server = ModelServer::start(vec![says("Done.")]);
-    let machine = Machine::with(&server);
-    let listed = machine.posse_with_input(&["plain"], b"/help\n").stderr;
-    for name in &names {
-        assert!(listed.contains(&format!("\n  /{name} ")), "/help names /{name}: {listed}");
-    }
-    // Each one runs; the last ones end the session.
-    let order = names.iter().filter(|name| !["exit", "new", "resume", "fork"].contains(name));
-    let lines: Vec<String> = order.map(|name| format!("/{name}\n")).collect();
-    let lines = format!("a task\n{}", lines.concat());
-    let ended = machine.posse_with_input(&["plain"], lines.as_bytes());
-    assert!(!ended.stderr.contains("There is no /"), "{}", ended.stderr);
-    for (name, why) in NOT_IN_LINE_MODE {
-        assert!(ended.stderr.contains(why), "/{name} says why: {}", ended.stderr);
-    }
-}
