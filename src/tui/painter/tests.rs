@@ -406,7 +406,7 @@ fn text_that_was_not_sanitised_cannot_control_the_terminal() {
 /// A link that is wrapped has one id in both rows, and nothing after it is part of it.
 #[test]
 fn links_are_made_known_to_the_terminal() {
-    let style = crate::links::style_to("https://example.org/a");
+    let style = links::style_to("https://example.org/a");
     let row = |text: &str| {
         TextRow::from(vec![Span::raw("x "), Span::styled(text.to_owned(), style), Span::raw(" y")])
     };
