@@ -176,6 +176,7 @@ fn layers_override_value_by_value() {
     ui.queue.followUp = "one"  (built in)
     ui.queue.steering = "all"  (built in)
     ui.showThinking = true  (built in)
+    ui.theme = "auto"  (built in)
     # delegation.subInvocationMaxTurns: no limit
     # patience: 10m, and three attempts at a server that does not exist; with --unattended: 24h
     # permissionMode: auto in a conversation with a person if the sandbox tier is full and checkpoints can be made, otherwise ask
