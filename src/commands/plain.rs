@@ -33,6 +33,7 @@ use crate::frontend::{
 };
 use crate::journal::{self, SessionSummary, StateDir};
 use crate::models::Catalog;
+use crate::network;
 use crate::provider::presets;
 use crate::wiring::confinement::unenforced;
 use crate::wiring::session::{JournalSettings, Setup, assemble_in, tape};
@@ -182,6 +183,7 @@ impl frontend::Sessions for PlainSessions<'_> {
         }
         session.own_budget = model_price::own_budget(&loaded.layers);
         let sources = sources(loaded, &info.profile);
+        let network = network::access(&settings.sandbox, &session.tier, self.asking);
         if !resumes {
             session.noted = authority::ignored(loaded);
             let text = unenforced(&loaded.layers, &session.tier);
@@ -192,7 +194,7 @@ impl frontend::Sessions for PlainSessions<'_> {
         let session_server = server.unwrap_or_else(SessionServer::disabled);
         self.found = Arc::new(found);
         self.profile = info.profile;
-        Ok(OpenedSession { ports, settings: session, sources, session_server })
+        Ok(OpenedSession { ports, settings: session, sources, network, session_server })
     }
 
     fn remember(&mut self, what: Selectable, name: &str) -> Result<(), Failure> {

@@ -59,6 +59,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         keys: ui.keybindings,
         notifications: notifications(&sessions.found.loaded.settings.notify, environment, true),
         keyboard_flags: notifications::features(environment).keyboard_flags,
+        status_line: notifications::status_line(ui.status_line),
     };
     let runtime = runtime()?;
     let exit = runtime.block_on(tui::run(&mut sessions, options));

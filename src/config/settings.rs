@@ -131,6 +131,8 @@ pub struct UiSettings {
     pub keybindings: Vec<(String, String)>,
     /// `showThinking`: true if the terminal UI shows the model's thinking.
     pub show_thinking: bool,
+    /// `statusLine`: program and arguments of the status line; empty if there is none.
+    pub status_line: Vec<String>,
     /// `theme`: name of the colour theme. `None`: the default theme.
     pub theme: Option<String>,
 }
@@ -537,6 +539,7 @@ fn ui(layers: &Layers) -> UiSettings {
         history: layers.read("ui.history"),
         keybindings: texts(layers, "ui.keybindings."),
         show_thinking: layers.read("ui.showThinking"),
+        status_line: layers.read("ui.statusLine"),
         theme: layers.read("ui.theme"),
     }
 }

@@ -7,6 +7,7 @@ pub mod context;
 pub mod drafts;
 pub mod end_line;
 pub mod files;
+pub mod git_branch;
 pub mod history;
 pub mod hunk_walk;
 pub mod instruction;
@@ -21,6 +22,7 @@ pub mod quiet_period;
 pub mod remote_session;
 pub mod session_records;
 pub mod signals;
+pub mod status_line;
 pub mod subagents;
 pub mod table;
 pub mod terminal_features;
@@ -29,7 +31,7 @@ use std::any::Any;
 
 use posse_actors::conversation::Prompt;
 use posse_actors::event::PermissionMode;
-use posse_actors::ports::Ports;
+use posse_actors::ports::{NetworkAccess, Ports};
 use posse_actors::root_session::{
     PromptError, RunningPrompt, SessionHandle, SessionSettings, UserCall,
 };
@@ -327,6 +329,8 @@ pub struct OpenedSession {
     pub settings: SessionSettings,
     /// Sources of the provider, model and agent of the session.
     pub sources: SelectionSources,
+    /// Network access of commands.
+    pub network: NetworkAccess,
     /// Opens the attach socket; the front end calls [`SessionServer::start`] after it has started
     /// the session.
     pub session_server: SessionServer,

@@ -117,6 +117,8 @@ pub(super) struct App {
     /// Finished rows, if the UI uses the alternate screen, where the terminal keeps none; `None` if
     /// it does not.
     pub(super) scrollback: Option<Scrollback>,
+    /// Output of the user's status line command; `None` if it has shown nothing.
+    pub(super) status_line: Option<String>,
     selector: Option<Selector>,
     /// Open completion list; `None` if there is none.
     completion: Option<Completion>,

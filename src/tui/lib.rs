@@ -20,6 +20,7 @@ mod request_form;
 mod running;
 mod scrollback;
 mod selector;
+mod sgr;
 mod status;
 mod terminal;
 mod text;
@@ -38,6 +39,7 @@ use std::time::Duration;
 use posse_actors::conversation::ContentPart;
 use posse_base::failure::{Exit, Failure};
 use posse_frontend::notifications::Notifications;
+use posse_frontend::status_line::StatusLineCommand;
 use posse_frontend::{BackgroundJob, Sessions, Task};
 
 pub use inline::{Picked, pick};
@@ -128,6 +130,8 @@ pub struct Options {
     pub notifications: Notifications,
     /// True if the terminal has the keyboard protocol of kitty.
     pub keyboard_flags: bool,
+    /// Status line command of the user; `None` if there is none.
+    pub status_line: Option<StatusLineCommand>,
 }
 
 /// Checks that standard input and output are a terminal, and that `TERM` and the locale allow the

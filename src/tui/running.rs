@@ -12,6 +12,7 @@ mod effects;
 mod messages;
 mod session;
 mod shutdown;
+mod status_line;
 mod window_size;
 
 use std::collections::VecDeque;
@@ -43,6 +44,7 @@ use crate::theme::Role;
 use crate::{Options, ReflowMode, TuiEnvironment};
 
 use session::{CurrentSession, LookupResult, RequestResult, SessionUpdate};
+use status_line::{BranchWatch, StatusLine};
 use window_size::WindowSize;
 
 /// Delay between an input and the save of the draft; a crash loses at most the input of this time.
@@ -104,6 +106,8 @@ pub(super) struct Tui<'a> {
     follows_restore: Option<(LoadedSession, String)>,
     confirmation: RewindConfirmation,
     notifier: Notifier,
+    branch: BranchWatch,
+    status_line: StatusLine,
     /// True if a task has ended and none was started since.
     is_task_over: bool,
     /// Notifications and window title that are written with the next frame.
@@ -167,6 +171,8 @@ pub(super) async fn run(
         follows_restore: None,
         confirmation: RewindConfirmation::default(),
         notifier: Notifier::new(notifications),
+        branch: BranchWatch::default(),
+        status_line: StatusLine::default(),
         is_task_over: false,
         sequences: Vec::new(),
     };
@@ -209,6 +215,7 @@ impl Tui<'_> {
                 self.look_up(commands::COLLECTING, facts, LookupResult::Setup);
             }
         }
+        self.forget_branch();
         self.restore_draft();
         // Output that was printed meanwhile is above the live region.
         self.invalidate();
@@ -268,6 +275,8 @@ impl Tui<'_> {
             self.finish_rewind().await;
             self.keep_draft();
             self.follow_attention();
+            self.follow_branch();
+            self.follow_status_line();
             let wait = self.next_wait();
             tokio::select! {
                 biased;
@@ -352,10 +361,8 @@ impl Tui<'_> {
         let last =
             self.current.as_ref().and_then(|current| current.waits_until(LAST_EVENTS_MAX, now));
         let draft = self.draft_due.map(|due| due.saturating_sub(now));
-        [frame, self.app.next_change(now), last, draft, self.notification_wait()]
-            .into_iter()
-            .flatten()
-            .min()
+        let beside = [self.notification_wait(), self.status_line_wait()];
+        [frame, self.app.next_change(now), last, draft].into_iter().chain(beside).flatten().min()
     }
 
     fn draw_if_due(&mut self) {
@@ -393,6 +400,7 @@ impl Tui<'_> {
         self.follow_size();
         let now = self.now();
         let (columns, rows) = self.window_size.size;
+        self.observe_status();
         let shown = self.app.frame(columns, rows, now);
         // Only a backlog is worth a larger frame.
         self.app.rows_per_frame =
@@ -437,6 +445,7 @@ impl Tui<'_> {
         };
         self.app.follow(announcement.event(), announcement.origin(), now);
         self.notifier.follow(announcement.event());
+        self.notice_branch(announcement.event());
         self.save_selection(announcement);
         if let Some(current) = &self.current {
             self.app.view.status.cost = current.cost();

@@ -354,6 +354,9 @@ pub(crate) static KEYS: &[ConfigKey] = &[
          its next reply."),
     key("ui.showThinking", Bool, D::Bool(true), Harmless,
         "Show the last line of the model's thinking while it thinks."),
+    key("ui.statusLine", CommandLine, D::None, Never,
+        "Program and arguments whose first line of output is shown above the status row. It gets \
+         the state of the session as JSON on standard input. The program is not confined."),
     key("ui.theme", Choice(&["dark", "light", "high-contrast", "none"]), D::None, Harmless,
         "Colours of the terminal UI.")
         .variable("POSSE_THEME"),

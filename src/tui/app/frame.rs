@@ -9,6 +9,7 @@ use ratatui::text::Line;
 use crate::app::{App, is_recent, shortcuts};
 use crate::painter::ScreenFrame;
 use crate::scrollback::Scrollback;
+use crate::sgr::sgr_row;
 use crate::terminal::ROWS_PER_FRAME_MIN;
 use crate::text::{TextRow, clipped, row, sanitize, span};
 use crate::theme::Role;
@@ -19,6 +20,9 @@ const PLACEHOLDER: &str = "Describe a task (/ for commands, @ for files, ? for k
 
 /// Maximum number of queued messages that are shown.
 const QUEUE_SHOWN_MAX: usize = 3;
+
+/// Minimum rows of a terminal that shows the user's status line.
+const STATUS_LINE_ROWS_MIN: usize = 10;
 
 /// Rows above a permission request, as they were when it appeared.
 #[derive(Debug, Clone)]
@@ -155,10 +159,13 @@ impl App {
         } else {
             PLACEHOLDER
         };
-        let room = (high.saturating_sub(rows.len() + 1)).clamp(1, (high / 2).max(1));
+        let own = self.status_line.as_deref().filter(|_| high >= STATUS_LINE_ROWS_MIN);
+        let below = 1 + usize::from(own.is_some());
+        let room = (high.saturating_sub(rows.len() + below)).clamp(1, (high / 2).max(1));
         let (written, cursor) = self.composer.rows(wide, room, hint, theme);
         let cursor = (cursor.0, rows.len() + cursor.1);
         rows.extend(written);
+        rows.extend(own.map(|line| sgr_row(line, wide, theme)));
         rows.push(self.last_row(wide, now));
         (rows, cursor)
     }

@@ -119,6 +119,7 @@ impl Tui<'_> {
         (self.app.view.status.cwd, self.folder) = self.environment.folder();
         self.notifier.set_folder(&self.folder);
         self.finder = None;
+        self.forget_branch();
         let word = if fork { "a copy of the session" } else { "a stored session" };
         let text = format!("({word}: {})", self.app.session);
         self.app.view.note(Role::Dim, text);

@@ -247,6 +247,8 @@ impl Tui<'_> {
             RequestResult::Withdrawn(content) => self.restore_text(&content),
             RequestResult::Attached(name, image) => self.attached(&name, image),
             RequestResult::Found(query, names) => self.app.show_found_files(&query, &names),
+            RequestResult::Branch(branch) => self.show_branch(branch),
+            RequestResult::StatusLine(output) => self.show_status_line(output),
             RequestResult::Answer(text) => self.app.answer("", false, text),
             RequestResult::Measured(id, used) => {
                 if id.as_str() == self.app.session {

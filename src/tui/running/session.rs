@@ -11,6 +11,7 @@ use posse_actors::event::{
     Announcement, ContextUse, DecisionSource, Event, MessageKind, SessionEndReason,
 };
 use posse_actors::ledger::Accounts;
+use posse_actors::ports::Thinking;
 use posse_actors::root_session::{
     PromptError, RunningPrompt, SessionEnding, SessionHandle, TurnOutcome, UserCall,
 };
@@ -43,6 +44,10 @@ pub(super) enum RequestResult {
     Attached(String, Result<(ContentPart, String), Failure>),
     /// A file query and the names that match it.
     Found(String, Vec<String>),
+    /// Git branch of the folder.
+    Branch(Option<String>),
+    /// Output of the status line command, or why it failed.
+    StatusLine(Result<String, String>),
     /// Context usage of the session with this id.
     Measured(SessionId, ContextUse),
     /// Answer of the session to the query of a slash command.
@@ -119,9 +124,10 @@ impl CurrentSession {
     /// provider, model, agent and sandbox in `app`. The error is the reason why the session did not
     /// start.
     pub(super) async fn start(opened: OpenedSession, app: &mut App) -> Result<Self, String> {
-        let OpenedSession { ports, settings, sources, session_server } = opened;
+        let OpenedSession { ports, settings, sources, network, session_server } = opened;
         let info = ports.provider.info();
         let (agent, tier) = (settings.agent.clone(), settings.tier.clone());
+        let effort = settings.options.thinking.map(Thinking::name);
         let resumed = settings.resumption.as_ref().filter(|resumed| resumed.branch.is_none());
         let accounts = match resumed {
             Some(resumed) => resumed.replayed.accounts.clone(),
@@ -137,6 +143,7 @@ impl CurrentSession {
         app.sources = sources;
         (app.view.status.agent, app.view.status.tier) = (agent, tier);
         app.view.status.permission_mode = Some(session.permission_mode());
+        (app.view.status.effort, app.view.status.network) = (effort, Some(network));
         app.view.status.limit = Some(context_max);
         (app.view.status.provider, app.view.status.model) = (info.profile, info.model);
         Ok(CurrentSession {

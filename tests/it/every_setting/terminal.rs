@@ -80,3 +80,27 @@ fn window_title_can_be_left_alone() {
     assert!(title(true).starts_with("done · "), "{}", title(true));
     assert!(!title(false).starts_with("done · "), "{}", title(false));
 }
+
+#[test]
+fn status_line_command_of_the_user_is_shown() {
+    let server = ModelServer::start(vec![says("Done with it.")]);
+    let script = r#"sed 's/.*"branch":"\([^"]*\)".*"used_tokens":\([0-9a-z]*\).*/\x1b[31mon \1, \x1b[2J\2 tokens/'"#;
+    let command = json!(["sh", "-c", script]);
+    let machine = machine_with(&server, &json!({"ui": {"statusLine": command}}));
+    let marker = machine.path("tmp/project-ran");
+    let project = json!({"ui": {"statusLine": ["touch", marker]}});
+    fs::create_dir_all(machine.path("work/.posse")).unwrap();
+    fs::write(machine.path("work/.posse/config.json"), project.to_string()).unwrap();
+    fs::create_dir_all(machine.path("work/.git")).unwrap();
+    fs::write(machine.path("work/.git/HEAD"), "ref: refs/heads/try-it\n").unwrap();
+    let tmux = Tmux::open(&machine, &[]);
+    let screen = tmux.wait_for("on try-it, null tokens");
+    assert!(screen.contains("⎇ try-it"), "{screen}");
+    tmux.says("do it");
+    tmux.wait_for("Done with it.");
+    // The tokens of the answer are known to the command soon after it.
+    tmux.wait_until("tokens", |screen| {
+        screen.contains(" tokens") && !screen.contains("null tokens")
+    });
+    assert!(!marker.exists(), "a project cannot set the command");
+}
