@@ -441,6 +441,11 @@ impl<'a> PlainSessions<'a> {
         kept.then(|| self.found.dirs.state.join("history"))
     }
 
+    /// File for the numbers of uses of slash commands. `None` if typed lines are not stored.
+    pub(super) fn command_uses(&self) -> Option<PathBuf> {
+        self.history().map(|_| self.found.dirs.state.join("command-uses.json"))
+    }
+
     /// Settings from flags, then those of `choice`, which take precedence: key, value and source.
     fn overrides(&self, choice: &SessionSelection) -> Vec<(&'static str, Value, &'static str)> {
         let mut overrides = self.flags.clone();

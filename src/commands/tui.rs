@@ -15,6 +15,7 @@ use crate::config::Environment;
 use crate::failure::{Exit, Failure, printable};
 use crate::front::prompt::Images;
 use crate::frontend::BackgroundJob;
+use crate::help;
 use crate::tui::{self, Editor, ImageReader, Options, SetupFacts, Theme};
 use crate::wiring::{provider, tool_settings};
 
@@ -59,6 +60,8 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         keys: ui.keybindings,
         notifications: notifications(&sessions.found.loaded.settings.notify, environment, true),
         keyboard_flags: notifications::features(environment).keyboard_flags,
+        guides: help::topic_names().collect(),
+        command_uses: sessions.command_uses(),
         status_line: notifications::status_line(ui.status_line),
     };
     let runtime = runtime()?;

@@ -85,6 +85,8 @@ pub struct Command {
     pub argument: &'static str,
     /// Imperative description for `/help` and the guide, in one line.
     pub help: &'static str,
+    /// Group in the help.
+    pub group: CommandGroup,
     /// States of the session in which the command may run.
     pub when: Availability,
     /// Runs the command. The argument is trimmed and not empty; `None` if the user typed none.
@@ -92,12 +94,13 @@ pub struct Command {
 }
 
 /// Template for the fields that a command does not set: no alias, no argument,
-/// [`Availability::Always`].
+/// [`CommandGroup::Session`], [`Availability::Always`].
 const COMMAND: Command = Command {
     name: "",
     aliases: &[],
     argument: "",
     help: "",
+    group: CommandGroup::Session,
     when: Availability::Always,
     run: |_, _| (),
 };
@@ -105,6 +108,47 @@ const COMMAND: Command = Command {
 impl PartialEq for Command {
     fn eq(&self, other: &Command) -> bool {
         self.name == other.name
+    }
+}
+
+/// Group of commands in the help of the terminal UI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommandGroup {
+    /// Sessions and their prompts.
+    Session,
+    /// Model, provider, context and cost.
+    Model,
+    /// Changes of files.
+    Files,
+    /// Permissions and the sandbox.
+    Permissions,
+    /// Agents, tools, skills and jobs.
+    Work,
+    /// posse itself.
+    Program,
+}
+
+impl CommandGroup {
+    /// All groups, in the order of the help.
+    pub const ALL: [CommandGroup; 6] = [
+        CommandGroup::Session,
+        CommandGroup::Model,
+        CommandGroup::Files,
+        CommandGroup::Permissions,
+        CommandGroup::Work,
+        CommandGroup::Program,
+    ];
+
+    /// Heading of the group.
+    pub fn title(self) -> &'static str {
+        match self {
+            CommandGroup::Session => "Commands: session",
+            CommandGroup::Model => "Commands: model, context and cost",
+            CommandGroup::Files => "Commands: changes of files",
+            CommandGroup::Permissions => "Commands: permissions",
+            CommandGroup::Work => "Commands: agents, tools and jobs",
+            CommandGroup::Program => "Commands: posse",
+        }
     }
 }
 
@@ -312,6 +356,11 @@ pub struct ReportRequest {
 impl ReportRequest {
     fn new(report: Report, title: &'static str) -> ReportRequest {
         ReportRequest { report, title, is_list: false, appendix: None }
+    }
+
+    /// A topic or an entry of the help.
+    pub fn guide(topic: &str) -> ReportRequest {
+        ReportRequest::list(Report::Help(topic.to_owned()), "help")
     }
 
     fn list(report: Report, title: &'static str) -> ReportRequest {

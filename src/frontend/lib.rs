@@ -2,11 +2,13 @@
 //! the input history, slash commands and the quiet period before an answer.
 
 pub mod clipboard;
+pub mod command_uses;
 pub mod commands;
 pub mod context;
 pub mod drafts;
 pub mod end_line;
 pub mod files;
+pub mod fuzzy;
 pub mod git_branch;
 pub mod history;
 pub mod hunk_walk;

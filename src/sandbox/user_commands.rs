@@ -45,7 +45,7 @@ fn run(argv: &[String], input: &str, stdout: Stdio, limit: Duration) -> Result<V
         // The input fits into the pipe. The command may have ended without reading it.
         stdin.write_all(input.as_bytes()).ok();
     }
-    let mut output = Output::of(child.stdout.take()).map_err(|error| error.to_string())?;
+    let mut output = StatusOutput::of(child.stdout.take()).map_err(|error| error.to_string())?;
     match wait(&mut child, &mut output, limit) {
         Ok(Some(status)) if status.success() => Ok(output.bytes),
         Ok(Some(status)) => Err(format!("it ended with {status}")),
@@ -70,19 +70,19 @@ fn spawn(argv: &[String], stdout: Stdio) -> io::Result<Child> {
     command.process_group(0).spawn()
 }
 
-/// Output of a command: the first bytes are kept, the others are read and dropped.
-struct Output {
+/// StatusOutput of a command: the first bytes are kept, the others are read and dropped.
+struct StatusOutput {
     pipe: Option<ChildStdout>,
     bytes: Vec<u8>,
 }
 
-impl Output {
-    fn of(pipe: Option<ChildStdout>) -> io::Result<Output> {
+impl StatusOutput {
+    fn of(pipe: Option<ChildStdout>) -> io::Result<StatusOutput> {
         if let Some(pipe) = &pipe {
             // A process that the command has left behind may hold the pipe open.
             fcntl(pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         }
-        Ok(Output { pipe, bytes: Vec::new() })
+        Ok(StatusOutput { pipe, bytes: Vec::new() })
     }
 
     /// Reads what is there, without waiting.
@@ -101,7 +101,11 @@ impl Output {
 
 /// Waits for a process, at most for `limit`; `None` if it still runs then. Reads its output
 /// meanwhile.
-fn wait(child: &mut Child, output: &mut Output, limit: Duration) -> io::Result<Option<ExitStatus>> {
+fn wait(
+    child: &mut Child,
+    output: &mut StatusOutput,
+    limit: Duration,
+) -> io::Result<Option<ExitStatus>> {
     let (begun, mut interval) = (Instant::now(), CHECK_INTERVAL);
     loop {
         let ended = child.try_wait()?;

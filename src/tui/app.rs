@@ -16,6 +16,7 @@ use posse_actors::conversation::{MessageId, QuestionId};
 use posse_actors::event::{Event, MessageKind, Origin};
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_base::failure::Exit;
+use posse_frontend::command_uses::CommandUses;
 use posse_frontend::commands::{
     ReportRequest, SessionQuery, SessionSwitch, ShellCommand, next_permission_mode, parse,
 };
@@ -25,6 +26,7 @@ use posse_frontend::{RewindExtent, Selectable, SelectionSources, pluralize};
 use crate::EditorDraft;
 use crate::completion::Completion;
 use crate::composer::{Composer, may_be_image};
+use crate::help_page::{GuideTopic, HelpPage};
 use crate::input::{InputEvent, character};
 use crate::keymap::{EditAction, KeyAction, Keymap};
 use crate::permission_prompt::{KeyOutcome, PermissionPrompts};
@@ -128,6 +130,12 @@ pub(super) struct App {
     /// First key of a chord whose second key is awaited; `None` if no chord has begun.
     prefix: Option<KeyEvent>,
     viewer: Option<Viewer>,
+    /// The open help; `None` if it is closed. It covers the viewer.
+    help: Option<HelpPage>,
+    /// Names and contents of the guides.
+    pub(super) guides: Vec<GuideTopic>,
+    /// Numbers of uses of the slash commands.
+    pub(super) uses: CommandUses,
     /// True if the draft is a slash command that was begun while a permission request was open. Its
     /// characters are no answers.
     drafts_command: bool,
@@ -182,6 +190,9 @@ impl App {
                 self.prompts.restart_quiet_period(now);
                 match &mut self.selector {
                     _ if self.prompts.paste(&text) => (),
+                    _ if self.help.is_some() => {
+                        self.help.iter_mut().for_each(|help| help.filter_by(&text));
+                    }
                     Some(selector) => selector.filter_by(&text),
                     None if self.viewer.is_some() => (),
                     None if may_be_image(&text) => self.effects.push(Effect::Attach(text)),
@@ -215,6 +226,9 @@ impl App {
             return self.handle_prompt_key(key, action, now);
         }
         self.drafts_command = false;
+        if self.help.is_some() {
+            return self.handle_help_key(key);
+        }
         if let Some(viewer) = &mut self.viewer {
             if !viewer.key(key) {
                 self.viewer = None;
@@ -375,6 +389,11 @@ impl App {
         }
     }
 
+    /// Returns `true` if the help or the viewer covers the screen.
+    fn is_covered(&self) -> bool {
+        self.help.is_some() || self.viewer.is_some()
+    }
+
     fn stop(&mut self) {
         self.stopping = true;
         self.effects.push(Effect::Interrupt);
@@ -426,7 +445,7 @@ impl App {
     pub(super) fn next_change(&self, now: Duration) -> Option<Duration> {
         let keys_ignored = self.prompts.quiet_period_left(now);
         // Nothing is animated behind a permission request.
-        let seen = !self.prompts.is_open() && self.viewer.is_none();
+        let seen = !self.prompts.is_open() && !self.is_covered();
         let moves = self.view.animation_interval().filter(|_| seen);
         let hint = |at: Option<Duration>| {
             let at = at.filter(|at| is_recent(Some(*at), now))?;

@@ -1,7 +1,10 @@
 //! Completion of commands after a slash and of file names after an `@`. Pure: the file names are a
 //! parameter.
 
+use std::cmp::Reverse;
+
 use posse_base::failure::printable;
+use posse_frontend::command_uses::CommandUses;
 use posse_frontend::commands::{COMMANDS, Command};
 
 use crate::text::{TextRow, clipped, row, sanitize, span, width};
@@ -118,12 +121,12 @@ fn distance(entry: &Command, query: &str) -> Option<u8> {
 }
 
 impl Completion {
-    /// Completion list of the commands that `query` may mean, the closest ones first; `None` if there
-    /// are none, or if `query` is the whole name of a command.
-    pub(super) fn of_commands(query: &str) -> Option<Completion> {
+    /// Completion list of the commands that `query` may mean, the closest ones first and, of equally
+    /// close ones, the most used ones; `None` if there are none, or if `query` is the whole name of a command.
+    pub(super) fn of_commands(query: &str, uses: &CommandUses) -> Option<Completion> {
         let ranked = |entry: &'static Command| Some((distance(entry, query)?, entry));
         let mut known: Vec<(u8, &Command)> = COMMANDS.iter().filter_map(ranked).collect();
-        known.sort_by_key(|(distance, _)| *distance);
+        known.sort_by_key(|(distance, entry)| (*distance, Reverse(uses.of(entry))));
         let known: Vec<&Command> = known.into_iter().map(|(_, entry)| entry).collect();
         if known.is_empty() || known.iter().any(|entry| entry.name == query) {
             return None;
@@ -261,7 +264,8 @@ mod tests {
     #[test]
     fn commands_are_found_by_aliases() {
         let labels = |prefix: &str| {
-            let items = Completion::of_commands(prefix).map(|found| found.items);
+            let uses = CommandUses::default();
+            let items = Completion::of_commands(prefix, &uses).map(|found| found.items);
             let items = items.unwrap_or_default();
             items.into_iter().map(|item| item.with).collect::<Vec<_>>()
         };
@@ -275,6 +279,15 @@ mod tests {
         assert_eq!(labels("model"), Vec::<String>::new(), "it is written whole");
         assert_eq!(labels("zzz"), Vec::<String>::new());
         assert_eq!(labels("").len(), COMMANDS.len());
+        let mut uses = CommandUses::default();
+        for _ in 0..2 {
+            uses.add(COMMANDS.iter().find(|command| command.name == "memory").unwrap());
+        }
+        uses.add(COMMANDS.iter().find(|command| command.name == "cost").unwrap());
+        let first = |query| Completion::of_commands(query, &uses).unwrap().text().to_owned();
+        assert_eq!(first(""), "/memory");
+        assert_eq!(first("co"), "/cost", "an unused command that is closer comes later");
+        assert_eq!(first("mo"), "/model ", "a closer match comes before a used command");
     }
 
     #[test]

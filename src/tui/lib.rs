@@ -8,6 +8,7 @@ mod app;
 mod completion;
 mod composer;
 mod diff;
+mod help_page;
 mod highlight;
 mod hunk_form;
 mod inline;
@@ -130,6 +131,10 @@ pub struct Options {
     pub notifications: Notifications,
     /// True if the terminal has the keyboard protocol of kitty.
     pub keyboard_flags: bool,
+    /// Guides: name and content of each, for the help.
+    pub guides: Vec<(String, String)>,
+    /// File of the numbers of uses of slash commands; `None`: they end with the process.
+    pub command_uses: Option<PathBuf>,
     /// Status line command of the user; `None` if there is none.
     pub status_line: Option<StatusLineCommand>,
 }

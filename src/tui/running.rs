@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use posse_actors::conversation::ContentPart;
 use posse_actors::event::AnnouncedEvent;
 use posse_base::failure::{ErrorCode, Exit, Failure};
+use posse_frontend::command_uses::CommandUses;
 use posse_frontend::drafts::Drafts;
 use posse_frontend::files::Finder;
 use posse_frontend::history::History;
@@ -130,6 +131,8 @@ pub(super) async fn run(
     (app.view.status.cwd, folder) = environment.folder();
     app.view.status.mode_label = options.mode_label;
     app.keymap.bind(&options.keys);
+    app.guides = std::mem::take(&mut options.guides);
+    app.uses = CommandUses::open(options.command_uses.take());
     let failed = |error: io::Error| vec![internal(format!("the terminal cannot be used: {error}"))];
     let notifications = std::mem::take(&mut options.notifications);
     let modes = TerminalModes {
@@ -287,6 +290,7 @@ impl Tui<'_> {
                         for input in found {
                             self.notice_input(&input);
                             let effects = self.app.input(input, self.now());
+                            self.save_command_uses();
                             self.perform(effects).await;
                         }
                         self.draft_due.get_or_insert(now + DRAFT_INTERVAL);

@@ -11,8 +11,8 @@ use crate::tui::Tmux;
 /// Command, input, and expected output of line mode and of the terminal UI. A leading `>` means
 /// that the terminal UI shows it in the viewer. The order allows to run them one after another.
 const EXPECTED: &[(&str, &str, &str, &str)] = &[
-    ("help", "/help", "!COMMAND", "/exit"),
-    ("keys", "/keys", "Ctrl+R looks for it", "Alt+Up"),
+    ("help", "/help", "!COMMAND", ">type to search"),
+    ("keys", "/keys", "Ctrl+R looks for it", ">Ctrl+J"),
     ("status", "/status", "prompts   1", "built in"),
     ("context", "/context", "total", "/compact shortens"),
     ("cost", "/cost", "local/scripted-1", "local/scripted-1"),
@@ -128,7 +128,8 @@ fn the_terminal_ui_has_every_command() {
         tmux.says(line);
         tmux.wait_until(says, |_| {
             let all = tmux.all();
-            viewer && all.contains("q closes") || !viewer && all.matches(says).count() > before
+            viewer && (all.contains("q closes") || all.contains("Esc closes"))
+                || !viewer && all.matches(says).count() > before
         });
         let screen = tmux.screen();
         assert!(!screen.contains("There is no /"), "{name}: {screen}");
@@ -136,7 +137,7 @@ fn the_terminal_ui_has_every_command() {
             if name != "doctor" && name != "config" {
                 assert!(screen.contains(says), "{name}: {screen}");
             }
-            tmux.presses("q");
+            tmux.presses("Escape");
         } else if matches!(name, "resume" | "rewind") {
             tmux.presses("Escape");
             tmux.wait_until("the prompt", |screen| !screen.contains("Enter selects"));

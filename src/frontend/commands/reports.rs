@@ -2,11 +2,12 @@
 //! `/export` writes a file.
 
 use crate::Report;
-use crate::commands::{Availability, COMMAND, Command, ReportRequest};
+use crate::commands::{Availability, COMMAND, Command, CommandGroup, ReportRequest};
 
 pub(super) const CONFIG: Command = Command {
     name: "config",
     help: "show settings and their sources",
+    group: CommandGroup::Program,
     run: |context, _| context.report(ReportRequest::list(Report::Config, "settings")),
     ..COMMAND
 };
@@ -14,6 +15,7 @@ pub(super) const CONFIG: Command = Command {
 pub(super) const DOCTOR: Command = Command {
     name: "doctor",
     help: "check what posse needs here",
+    group: CommandGroup::Program,
     run: |context, _| context.report(ReportRequest::list(Report::Doctor, "doctor")),
     ..COMMAND
 };
@@ -33,6 +35,7 @@ pub(super) const EXPORT: Command = Command {
 pub(super) const SANDBOX: Command = Command {
     name: "sandbox",
     help: "show the confinement of commands",
+    group: CommandGroup::Permissions,
     run: |context, _| context.report(ReportRequest::new(Report::Sandbox, "sandbox")),
     ..COMMAND
 };
@@ -40,6 +43,7 @@ pub(super) const SANDBOX: Command = Command {
 pub(super) const TOOLS: Command = Command {
     name: "tools",
     help: "list the tools of the model",
+    group: CommandGroup::Work,
     run: |context, _| context.report(ReportRequest::list(Report::Tools, "tools")),
     ..COMMAND
 };

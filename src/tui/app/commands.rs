@@ -41,8 +41,8 @@ impl AppCommand<'_> {
 impl CommandContext for AppCommand<'_> {
     fn show(&mut self, page: Page) {
         let lines = match page {
-            Page::Help => help::help(&self.app.keymap),
-            Page::Keys => help::keys(&self.app.keymap),
+            Page::Help => return self.app.open_help(false),
+            Page::Keys => return self.app.open_help(true),
             Page::Status => help::status(self.app),
             Page::Changes => return self.push(Effect::ShowChanges),
         };
@@ -135,6 +135,7 @@ impl CommandContext for AppCommand<'_> {
 impl App {
     /// Runs a command. `line`: the submitted line, for the transcript.
     pub(super) fn command(&mut self, command: &Command, line: &str, argument: Option<&str>) {
+        self.uses.add(command);
         (command.run)(&mut AppCommand { app: self, line }, argument);
     }
 

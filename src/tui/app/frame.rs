@@ -39,7 +39,11 @@ impl App {
         let (columns, rows) = (columns.max(1), rows.max(1));
         let (wide, high) = (usize::from(columns), usize::from(rows));
         if self.prompts.is_open() {
-            self.viewer = None;
+            (self.viewer, self.help) = (None, None);
+        }
+        if let Some(help) = &mut self.help {
+            let live = cells(&help.rows(wide, high, self.theme), columns, rows);
+            return ScreenFrame { live, alternate_screen: true, ..ScreenFrame::default() };
         }
         if let Some(viewer) = &mut self.viewer {
             let all = viewer.rows(wide, high, self.theme);
@@ -152,7 +156,7 @@ impl App {
             rows.extend(shown.into_iter().take(high.saturating_sub(4)));
         }
         if let Some(completion) = &self.completion {
-            rows.extend(completion.rows(wide, (high / 3).max(1), theme));
+            rows.extend(completion.rows(wide, (high / 2).max(1), theme));
         }
         let hint = if self.busy {
             "Enter: send now · Alt+Enter: send after the answer"

@@ -16,7 +16,7 @@ impl App {
     /// Updates the completion for the text before the cursor. File names are requested with an
     /// effect; the previous list stays until they arrive.
     pub(super) fn update_completion(&mut self) {
-        let elsewhere = self.prompts.is_open() || self.viewer.is_some() || self.selector.is_some();
+        let elsewhere = self.prompts.is_open() || self.selector.is_some() || self.is_covered();
         let wanted = CompletionQuery::of(self.composer.before());
         let wanted = wanted.filter(|_| !elsewhere && !self.composer.is_recalled());
         let Some(wanted) = wanted else {
@@ -27,7 +27,7 @@ impl App {
         match wanted {
             _ if self.dismissed || same => (),
             CompletionQuery::Command(prefix) => {
-                self.completion = Completion::of_commands(&prefix);
+                self.completion = Completion::of_commands(&prefix, &self.uses);
             }
             // The previous list stays until there are new results.
             CompletionQuery::File { query, .. } => self.effects.push(Effect::Find(query)),

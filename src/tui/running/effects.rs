@@ -102,6 +102,13 @@ impl Tui<'_> {
         });
     }
 
+    /// Saves the numbers of uses of slash commands, on another thread, if a command was used.
+    pub(super) fn save_command_uses(&mut self) {
+        if let Some(save) = self.app.uses.save() {
+            tokio::task::spawn_blocking(save);
+        }
+    }
+
     /// Returns `true` if there is a session; otherwise shows a note.
     pub(super) fn has_session(&mut self) -> bool {
         if self.current.is_none() {
