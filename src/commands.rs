@@ -14,6 +14,7 @@ mod login;
 mod notifications;
 mod offline_commands;
 mod permission_check;
+mod pickers;
 mod plain;
 mod policies;
 mod reports;

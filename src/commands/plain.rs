@@ -354,13 +354,7 @@ impl frontend::Sessions for PlainSessions<'_> {
         let settings = &self.found.loaded.settings;
         match what {
             Selectable::Agent => {
-                let WorkspaceContext { cwd, dirs, loaded } = &*self.found;
-                let Ok(toolbox) = offline_commands::toolbox(cwd, dirs.clone()) else {
-                    return Vec::new();
-                };
-                let tools = offline_commands::names(&toolbox);
-                let roster = subagents::roster(cwd, dirs, &loaded.settings, &tools);
-                roster.primaries().map(|agent| agent.name.clone()).collect()
+                self.agent_descriptions().into_iter().map(|(name, _)| name).collect()
             }
             Selectable::Provider => {
                 let mut names: Vec<String> = settings.providers.keys().cloned().collect();
@@ -439,6 +433,24 @@ impl<'a> PlainSessions<'a> {
     pub(super) fn history(&self) -> Option<PathBuf> {
         let kept = self.found.loaded.settings.ui.history && !self.args.flags.no_transcript;
         kept.then(|| self.found.dirs.state.join("history"))
+    }
+
+    /// Name and description of each main agent that is not hidden. Empty if the agents cannot be
+    /// read.
+    pub(super) fn agent_descriptions(&self) -> Vec<(String, String)> {
+        let WorkspaceContext { cwd, dirs, loaded } = &*self.found;
+        let Ok(toolbox) = offline_commands::toolbox(cwd, dirs.clone()) else {
+            return Vec::new();
+        };
+        let tools = offline_commands::names(&toolbox);
+        let roster = subagents::roster(cwd, dirs, &loaded.settings, &tools);
+        let row = |agent: &crate::agents::Agent| (agent.name.clone(), agent.description.clone());
+        roster.primaries().map(row).collect()
+    }
+
+    /// Provider profile of the current session; empty before the first one.
+    pub(super) fn profile(&self) -> &str {
+        &self.profile
     }
 
     /// File for the numbers of uses of slash commands. `None` if typed lines are not stored.

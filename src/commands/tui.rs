@@ -10,11 +10,11 @@ use crate::cli::RunArgs;
 use crate::commands::notifications::{self, notifications};
 use crate::commands::plain::{self, PlainSessions};
 use crate::commands::run::{runtime, start_log_file};
-use crate::commands::{resume, setup_facts, text_editor};
+use crate::commands::{pickers, resume, setup_facts, text_editor};
 use crate::config::Environment;
 use crate::failure::{Exit, Failure, printable};
 use crate::front::prompt::Images;
-use crate::frontend::BackgroundJob;
+use crate::frontend::{BackgroundJob, ListedValue, Selectable};
 use crate::help;
 use crate::tui::{self, Editor, ImageReader, Options, SetupFacts, Theme};
 use crate::wiring::{provider, tool_settings};
@@ -117,6 +117,18 @@ impl tui::TuiEnvironment for PlainSessions<'_> {
         Ok(Box::new(move |name| {
             Images { named: &[], cwd: &cwd, limits, detail: &detail }.read(name)
         }))
+    }
+
+    fn listed(&self, what: Selectable) -> Vec<ListedValue> {
+        pickers::listed(self, what)
+    }
+
+    fn live_models(&self) -> BackgroundJob<Vec<ListedValue>> {
+        pickers::live_models(self)
+    }
+
+    fn preview(&self, session: &str) -> BackgroundJob<Vec<String>> {
+        pickers::preview(self, session)
     }
 
     fn folder(&self) -> (String, PathBuf) {

@@ -316,6 +316,15 @@ impl SessionSelection {
     }
 }
 
+/// A value of a setting, with facts about it for columns of a list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListedValue {
+    /// The value.
+    pub name: String,
+    /// Facts in a few words each, in the same order for all values of a list; may be empty.
+    pub facts: Vec<String>,
+}
+
 /// Returns `true` if `name` resets a setting to its configured value: it is `default`, and none of
 /// the selectable `names` is `default`.
 pub fn is_default(name: &str, names: impl FnOnce() -> Vec<String>) -> bool {

@@ -66,6 +66,8 @@ pub(super) enum Effect {
     /// Attach the image file with this name. If it cannot be read, insert the name as text; if
     /// there are too many images, only show a note.
     Attach(String),
+    /// Read the last messages of this stored session.
+    Preview(String),
     /// Find the names of files and folders for this completion query.
     Find(String),
     /// Send the user's decision on this permission request to the session.

@@ -41,7 +41,7 @@ use posse_actors::conversation::ContentPart;
 use posse_base::failure::{Exit, Failure};
 use posse_frontend::notifications::Notifications;
 use posse_frontend::status_line::StatusLineCommand;
-use posse_frontend::{BackgroundJob, Sessions, Task};
+use posse_frontend::{BackgroundJob, ListedValue, Selectable, Sessions, Task};
 
 pub use inline::{Picked, pick};
 pub use keymap::{KeybindingMistake, check_bindings};
@@ -61,6 +61,16 @@ pub trait TuiEnvironment: Sessions {
     /// Returns a function that reads an image by its file name. The function blocks. Fails if the
     /// configured model is known not to accept images.
     fn images(&self) -> Result<ImageReader, Failure>;
+
+    /// Values to choose from for `what`, like [`Sessions::names`], with facts: for a model its window,
+    /// price and effort; for a provider its state and default model; for an agent its description.
+    fn listed(&self, what: Selectable) -> Vec<ListedValue>;
+
+    /// Returns a closure that asks the current provider for its models. The error is one line.
+    fn live_models(&self) -> BackgroundJob<Vec<ListedValue>>;
+
+    /// Returns a closure that reads the last messages of a stored session, as lines, the latest last.
+    fn preview(&self, session: &str) -> BackgroundJob<Vec<String>>;
 
     /// The working directory of the current session: for display, and as a path.
     fn folder(&self) -> (String, PathBuf);

@@ -109,6 +109,8 @@ pub(super) struct Tui<'a> {
     notifier: Notifier,
     branch: BranchWatch,
     status_line: StatusLine,
+    /// True while a stored session is read for its preview.
+    is_previewing: bool,
     /// True if a task has ended and none was started since.
     is_task_over: bool,
     /// Notifications and window title that are written with the next frame.
@@ -176,6 +178,7 @@ pub(super) async fn run(
         notifier: Notifier::new(notifications),
         branch: BranchWatch::default(),
         status_line: StatusLine::default(),
+        is_previewing: false,
         is_task_over: false,
         sequences: Vec::new(),
     };

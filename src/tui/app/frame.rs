@@ -21,6 +21,9 @@ const PLACEHOLDER: &str = "Describe a task (/ for commands, @ for files, ? for k
 /// Maximum number of queued messages that are shown.
 const QUEUE_SHOWN_MAX: usize = 3;
 
+/// Maximum rows of the preview of a session.
+const PREVIEW_ROWS_MAX: usize = 8;
+
 /// Minimum rows of a terminal that shows the user's status line.
 const STATUS_LINE_ROWS_MIN: usize = 10;
 
@@ -146,7 +149,12 @@ impl App {
         let theme = self.theme;
         let mut rows: Vec<TextRow> = Vec::new();
         match &self.selector {
-            Some(selector) => rows.extend(selector.rows(wide, theme)),
+            Some(selector) => {
+                rows.extend(selector.rows(wide, theme));
+                // The prompt and the status row stay visible.
+                let room = high.saturating_sub(rows.len() + 4).min(PREVIEW_ROWS_MAX);
+                rows.extend(selector.preview_rows(wide, room, theme));
+            }
             None if high > 4 => rows.push(Line::from(span(theme, Role::Dim, "─".repeat(wide)))),
             None => (),
         }

@@ -7,7 +7,7 @@ use posse_actors::event::{
 };
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_base::failure::{Exit, Failure};
-use posse_frontend::Selectable;
+use posse_frontend::{ListedValue, Selectable};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -217,7 +217,8 @@ fn help() {
 #[test]
 fn selector() {
     let build = |stage: &mut TestScreen| {
-        let names = ["anthropic", "openai", "local"].map(str::to_owned).to_vec();
+        let listed = |name: &str| ListedValue { name: name.to_owned(), facts: Vec::new() };
+        let names = ["anthropic", "openai", "local"].map(listed).to_vec();
         stage.app.choose(Selectable::Provider, names);
         stage.types("o");
     };
@@ -281,7 +282,8 @@ fn chords_open_the_selectors_only_while_no_task_runs() {
 #[test]
 fn selector_takes_no_name_that_is_not_listed() {
     let mut stage = TestScreen::new();
-    stage.app.choose(Selectable::Model, vec!["large-5".to_owned()]);
+    let listed = ListedValue { name: "large-5".to_owned(), facts: Vec::new() };
+    stage.app.choose(Selectable::Model, vec![listed]);
     assert_eq!(stage.types("akethetests\n"), []);
     assert!(stage.screen(80, 24).contains("nothing matches; /model NAME uses one"));
     stage.presses(KeyEvent::from(KeyCode::Esc));

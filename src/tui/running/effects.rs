@@ -7,7 +7,7 @@ use posse_actors::root_session::{DeliverError, PromptError, SessionHandle, UserC
 use posse_base::failure::{ErrorCode, Failure};
 use posse_frontend::commands::ShellCommand;
 use posse_frontend::files::Finder;
-use posse_frontend::{RewindConfirmation, Task, clipboard, own_call};
+use posse_frontend::{RewindConfirmation, Selectable, Task, clipboard, own_call};
 
 use crate::app::Effect;
 use crate::running::Tui;
@@ -31,6 +31,7 @@ impl Tui<'_> {
                 Effect::Edit => self.edit().await,
                 Effect::EditPlan(plan) => self.edit_plan(plan).await,
                 Effect::EditHunk(draft) => self.edit_hunk(draft).await,
+                Effect::Preview(id) => self.preview(id),
                 Effect::Attach(name) => self.attach(name),
                 Effect::Find(query) => self.find(&query),
                 Effect::Interrupt => {
@@ -40,8 +41,7 @@ impl Tui<'_> {
                 }
                 Effect::Answer(id, decision) => self.answer(id, decision),
                 Effect::Choose(what) => {
-                    let names = self.environment.names(what);
-                    self.app.choose(what, names);
+                    self.choose(what);
                 }
                 Effect::Query(query) => self.query(query),
                 Effect::Report(request) => self.report(request),
@@ -205,6 +205,43 @@ impl Tui<'_> {
         }
     }
 
+    /// Opens the selector of a setting. For a model, the provider is asked for its list meanwhile.
+    fn choose(&mut self, what: Selectable) {
+        self.app.choose(what, self.environment.listed(what));
+        let provider = self.app.view.status.provider.clone();
+        if what != Selectable::Model || provider.is_empty() {
+            return;
+        }
+        self.app.expect_live_models();
+        let (ask, results) = (self.environment.live_models(), self.results.clone());
+        tokio::task::spawn_blocking(move || {
+            let why = |failures: Vec<Failure>| {
+                failures.first().map_or_else(String::new, |failure| failure.what.clone())
+            };
+            let models = ask().map_err(why);
+            results.blocking_send(RequestResult::LiveModels(provider, models)).ok();
+        });
+    }
+
+    /// Reads the last messages of a stored session on another thread, one session at a time.
+    fn preview(&mut self, id: String) {
+        if std::mem::replace(&mut self.is_previewing, true) {
+            return;
+        }
+        let (read, results) = (self.environment.preview(&id), self.results.clone());
+        tokio::task::spawn_blocking(move || {
+            let lines = read().unwrap_or_default();
+            results.blocking_send(RequestResult::Preview(id, lines)).ok();
+        });
+    }
+
+    fn show_preview(&mut self, id: String, lines: Vec<String>) {
+        self.is_previewing = false;
+        if let Some(selected) = self.app.show_preview(id, lines) {
+            self.preview(selected);
+        }
+    }
+
     /// Finds files for a completion query on another thread.
     fn find(&mut self, query: &str) {
         if self.finder.is_none() {
@@ -254,6 +291,10 @@ impl Tui<'_> {
             RequestResult::Withdrawn(content) => self.restore_text(&content),
             RequestResult::Attached(name, image) => self.attached(&name, image),
             RequestResult::Found(query, names) => self.app.show_found_files(&query, &names),
+            RequestResult::LiveModels(provider, models) => {
+                self.app.add_live_models(&provider, models);
+            }
+            RequestResult::Preview(id, lines) => self.show_preview(id, lines),
             RequestResult::Branch(branch) => self.show_branch(branch),
             RequestResult::StatusLine(output) => self.show_status_line(output),
             RequestResult::Answer(text) => self.app.answer("", false, text),

@@ -20,7 +20,7 @@ use posse_base::failure::{Exit, Failure};
 use posse_base::or_pending;
 use posse_frontend::remote_session::{AttachSocket, RevertRequest};
 use posse_frontend::session_records::Changes;
-use posse_frontend::{LoadedSession, OpenedSession, Rewind, RewindExtent};
+use posse_frontend::{ListedValue, LoadedSession, OpenedSession, Rewind, RewindExtent};
 
 use crate::SetupFacts;
 use crate::app::App;
@@ -44,6 +44,10 @@ pub(super) enum RequestResult {
     Attached(String, Result<(ContentPart, String), Failure>),
     /// A file query and the names that match it.
     Found(String, Vec<String>),
+    /// A provider, and the models that it lists or why it does not.
+    LiveModels(String, Result<Vec<ListedValue>, String>),
+    /// Id of a stored session, and its last messages.
+    Preview(String, Vec<String>),
     /// Git branch of the folder.
     Branch(Option<String>),
     /// Output of the status line command, or why it failed.
