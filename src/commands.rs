@@ -4,6 +4,7 @@
 mod attach;
 mod checkpoint_store;
 mod checkpoints;
+mod clipboard_image;
 mod config;
 pub mod demo;
 mod descriptors;

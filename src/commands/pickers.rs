@@ -1,8 +1,13 @@
 //! Values of settings with facts, and previews of sessions, for the lists of the terminal UI.
 
+use std::fs::OpenOptions;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::libc::{O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK};
 use posse_actors::conversation::text_of;
 use posse_actors::event::Event;
 
@@ -20,6 +25,9 @@ use crate::wiring::provider;
 
 /// Maximum time in which a provider lists its models.
 const LIVE_MAX: Duration = Duration::from_secs(10);
+
+/// Maximum bytes of the output of a job that are shown: its end.
+const OUTPUT_BYTES_MAX: u64 = 256 << 10;
 
 /// Maximum number of messages of a preview, and maximum characters of each.
 const PREVIEW_MESSAGES: usize = 8;
@@ -42,8 +50,9 @@ pub(super) fn listed(sessions: &PlainSessions<'_>, what: Selectable) -> Vec<List
         Selectable::Provider => {
             let environment = sessions.environment;
             let listed = |name: String| {
-                let model = settings.providers.get(&name).map(|provider| provider.model.clone());
-                provider_row(name, model, environment)
+                let own = settings.providers.get(&name);
+                let model = own.and_then(|own| own.model.clone());
+                provider_row(name, own.is_some(), model, environment)
             };
             names.into_iter().map(listed).collect()
         }
@@ -71,8 +80,12 @@ pub(super) fn live_models(sessions: &PlainSessions<'_>) -> BackgroundJob<Vec<Lis
 /// Models of a provider with window, prices and effort.
 fn models(names: Vec<String>, provider: &str, settings: &Settings) -> Vec<ListedValue> {
     let catalog = Catalog::new(&settings.models);
+    let own = settings.providers.get(provider);
     let listed = |name: String| {
-        let known = catalog.find(provider, &name).map(|model| model.facts).unwrap_or_default();
+        let mut known = catalog.find(provider, &name).map(|model| model.facts).unwrap_or_default();
+        let is_own = |own: &&crate::config::ProviderSettings| own.model.as_ref() == Some(&name);
+        let window = own.filter(is_own).and_then(|own| own.context_window);
+        known.context_window = window.or(known.context_window);
         ListedValue { facts: model_facts(&known), name }
     };
     names.into_iter().map(listed).collect()
@@ -95,28 +108,28 @@ fn model_facts(facts: &Facts) -> Vec<String> {
     ]
 }
 
-/// A provider with its state and its default model. `configured`: its model in the configuration;
-/// the outer `None` if it is not configured.
+/// A provider with its state and its default model. `configured` is true if the configuration has the
+/// provider; `model`: its model there.
 fn provider_row(
     name: String,
-    configured: Option<Option<String>>,
+    configured: bool,
+    model: Option<String>,
     environment: &Environment,
 ) -> ListedValue {
     let preset = presets::preset(&name);
     let variable = preset.and_then(|preset| preset.key_variable);
-    let state = match (&configured, variable) {
-        (Some(_), _) => "configured".to_owned(),
-        (None, Some(variable)) if environment.get(variable).is_some() => {
+    let state = match (configured, variable) {
+        (true, _) => "configured".to_owned(),
+        (false, Some(variable)) if environment.get(variable).is_some() => {
             format!("{variable} is set")
         }
-        (None, Some(variable)) => format!("needs {variable}"),
-        (None, None) if preset.is_some_and(|preset| preset.placeholder_key.is_some()) => {
+        (false, Some(variable)) => format!("needs {variable}"),
+        (false, None) if preset.is_some_and(|preset| preset.placeholder_key.is_some()) => {
             "needs no key".to_owned()
         }
-        (None, None) => String::new(),
+        (false, None) => String::new(),
     };
-    let model =
-        configured.flatten().or_else(|| preset.and_then(|preset| preset.model).map(str::to_owned));
+    let model = model.or_else(|| preset.and_then(|preset| preset.model).map(str::to_owned));
     ListedValue { name, facts: vec![state, model.unwrap_or_default()] }
 }
 
@@ -146,6 +159,31 @@ pub(super) fn preview(sessions: &PlainSessions<'_>, session: &str) -> Background
         lines.reverse();
         Ok(lines)
     })
+}
+
+/// The end of the output of a background job of the current session.
+pub(super) fn job_output(sessions: &PlainSessions<'_>, job: &str) -> BackgroundJob<String> {
+    let outputs = sessions.session_dir().map(|dir| dir.join("outputs"));
+    let job = job.to_owned();
+    Box::new(move || {
+        let is_name = !job.is_empty()
+            && job.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+        let file = outputs.filter(|_| is_name).map(|outputs| outputs.join(format!("{job}.txt")));
+        // A job that has printed nothing has no file.
+        Ok(file.and_then(|file| end_of(&file).ok()).unwrap_or_default())
+    })
+}
+
+/// The end of a regular file: its last [`OUTPUT_BYTES_MAX`] bytes.
+fn end_of(file: &Path) -> io::Result<String> {
+    let mut options = OpenOptions::new();
+    let mut file =
+        options.read(true).custom_flags(O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK).open(file)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(OUTPUT_BYTES_MAX)))?;
+    let mut bytes = Vec::new();
+    file.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// A message in one line; `None` if it is empty.
@@ -183,7 +221,7 @@ mod tests {
             let variables = variables
                 .iter()
                 .map(|(name, value)| ((*name).to_owned(), std::ffi::OsString::from(*value)));
-            provider_row(name.to_owned(), None, &variables.collect()).facts
+            provider_row(name.to_owned(), false, None, &variables.collect()).facts
         };
         let (needs, has) = (row("openai", &[]), row("openai", &[("OPENAI_API_KEY", "x")]));
         assert_eq!(

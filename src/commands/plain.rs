@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use posse_actors::conversation::Prompt;
@@ -446,6 +446,17 @@ impl<'a> PlainSessions<'a> {
         let roster = subagents::roster(cwd, dirs, &loaded.settings, &tools);
         let row = |agent: &crate::agents::Agent| (agent.name.clone(), agent.description.clone());
         roster.primaries().map(row).collect()
+    }
+
+    /// File of the user's configuration that `posse config edit` would change.
+    pub(super) fn configuration_file(&self) -> PathBuf {
+        let named = self.args.place.config.clone();
+        named.unwrap_or_else(|| crate::config::user_file(&self.found.dirs))
+    }
+
+    /// Folder of the current session; `None` before the first one.
+    pub(super) fn session_dir(&self) -> Option<&Path> {
+        self.kept.as_ref().map(JournalSettings::dir)
     }
 
     /// Provider profile of the current session; empty before the first one.

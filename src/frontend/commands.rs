@@ -9,6 +9,7 @@ mod copy;
 mod cost;
 mod exit;
 mod jobs;
+mod keyboard;
 mod memory;
 mod pages;
 mod permission_mode;
@@ -68,6 +69,8 @@ pub const COMMANDS: &[Command] = &[
     memory::MEMORY,
     memory::FORGET,
     theme::THEME,
+    keyboard::KEYMAP,
+    keyboard::VIM,
     reports::DOCTOR,
     queue::QUEUE,
     stop::STOP,
@@ -216,12 +219,29 @@ pub trait CommandContext {
     /// and changes nothing.
     fn theme(&mut self, name: Option<&str>);
 
+    /// Lets the user change keys. Without keys to change, tells the user so.
+    fn change_keys(&mut self) {
+        self.tell("Only the terminal UI has keys to change.\n".to_owned());
+    }
+
+    /// Switches the vim keys of the prompt on or off. Without such a prompt, tells the user so.
+    fn toggle_vim(&mut self) {
+        self.tell("Only the terminal UI has vim keys.\n".to_owned());
+    }
+
     /// Stops the run or tool call of the user in progress, with the subagents that the run waits
     /// for; with `all`, also all background subagents and background jobs.
     fn stop(&mut self, all: bool);
 
     /// Ends the front end, which may first warn that background work would be stopped.
     fn exit(&mut self);
+
+    /// Lists the running background jobs: opens a selector, or prints the list if the front end has no
+    /// selector.
+    fn list_jobs(&mut self) {
+        let query = jobs::asked(self.jobs(), None);
+        self.query(query);
+    }
 
     /// Running background jobs, as far as events have reported them. Empty in an attached client.
     fn jobs(&self) -> Jobs;

@@ -47,15 +47,12 @@ fn head_of(git: &Path) -> Option<PathBuf> {
 /// Branch or commit that the text of `HEAD` names.
 fn branch_of(head: &str) -> Option<String> {
     let line = head.lines().next()?.trim();
-    let name = match line.strip_prefix("ref:") {
-        Some(reference) => {
-            let reference = reference.trim();
-            reference.strip_prefix("refs/heads/").unwrap_or(reference)
-        }
-        None => {
-            let is_commit = line.len() >= 40 && line.bytes().all(|b| b.is_ascii_hexdigit());
-            if is_commit { &line[..COMMIT_DIGITS] } else { "" }
-        }
+    let name = if let Some(reference) = line.strip_prefix("ref:") {
+        let reference = reference.trim();
+        reference.strip_prefix("refs/heads/").unwrap_or(reference)
+    } else {
+        let is_commit = line.len() >= 40 && line.bytes().all(|b| b.is_ascii_hexdigit());
+        if is_commit { &line[..COMMIT_DIGITS] } else { "" }
     };
     // With the format reftable, `HEAD` is only a placeholder.
     let is_known = !name.is_empty() && name != ".invalid";

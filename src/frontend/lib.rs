@@ -1,6 +1,7 @@
 //! Code shared by the front ends, such as the source of sessions, texts for outcomes and notices,
 //! the input history, slash commands and the quiet period before an answer.
 
+pub mod agent_mentions;
 pub mod clipboard;
 pub mod command_uses;
 pub mod commands;

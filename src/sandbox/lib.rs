@@ -77,7 +77,7 @@ pub use trial::{
     TrialChanges, TrialContent, TriedCommand, obstacle, remove_abandoned_trial,
     remove_abandoned_trials,
 };
-pub use user_commands::{run_notify_command, run_status_command};
+pub use user_commands::{run_clipboard_command, run_notify_command, run_status_command};
 
 /// Starts processes. All of them use the same helper binary, base environment and secrets to
 /// redact.

@@ -8,6 +8,7 @@ mod app;
 mod completion;
 mod composer;
 mod diff;
+mod dropped;
 mod help_page;
 mod highlight;
 mod hunk_form;
@@ -66,11 +67,21 @@ pub trait TuiEnvironment: Sessions {
     /// price and effort; for a provider its state and default model; for an agent its description.
     fn listed(&self, what: Selectable) -> Vec<ListedValue>;
 
+    /// Saves keys of the terminal UI in the user's configuration: name of each action, and its keys.
+    fn save_keys(&self, changes: &[(String, String)]) -> BackgroundJob<()>;
+
     /// Returns a closure that asks the current provider for its models. The error is one line.
     fn live_models(&self) -> BackgroundJob<Vec<ListedValue>>;
 
     /// Returns a closure that reads the last messages of a stored session, as lines, the latest last.
     fn preview(&self, session: &str) -> BackgroundJob<Vec<String>>;
+
+    /// Returns a closure that reads the end of the output of a background job of the session.
+    fn job_output(&self, job: &str) -> BackgroundJob<String>;
+
+    /// Returns a closure that reads the image in the clipboard, with a description. Fails if the
+    /// configured model is known not to accept images.
+    fn clipboard_image(&self) -> Result<BackgroundJob<(ContentPart, String)>, Failure>;
 
     /// The working directory of the current session: for display, and as a path.
     fn folder(&self) -> (String, PathBuf);
@@ -137,6 +148,8 @@ pub struct Options {
     pub reflow: ReflowMode,
     /// Key bindings of the user: the name of a binding, and keys separated by white space.
     pub keys: Vec<(String, String)>,
+    /// True if the prompt has vim keys.
+    pub vim: bool,
     /// Notifications and window title.
     pub notifications: Notifications,
     /// True if the terminal has the keyboard protocol of kitty.

@@ -117,6 +117,23 @@ pub(super) struct Tui<'a> {
     sequences: Vec<u8>,
 }
 
+/// State of the UI with these options.
+fn app_of(options: &mut Options, history: &History) -> App {
+    let mut app = App::default();
+    app.composer = Composer::new(history.lines());
+    app.theme = options.theme;
+    app.scrollback = options.alternate.then(Scrollback::default);
+    app.view.hides_thinking = !options.shows_thinking;
+    app.view.status.mode_label = options.mode_label;
+    app.keymap.bind(&options.keys);
+    app.own_keys = std::mem::take(&mut options.keys);
+    app.composer.use_vim_keys(options.vim);
+    app.view.status.vim_mode = app.composer.vim_mode();
+    app.guides = std::mem::take(&mut options.guides);
+    app.uses = CommandUses::open(options.command_uses.take());
+    app
+}
+
 /// Runs the UI until the user exits, and returns the exit code. Fails if the terminal cannot be
 /// used.
 pub(super) async fn run(
@@ -124,17 +141,9 @@ pub(super) async fn run(
     mut options: Options,
 ) -> Result<Exit, Vec<Failure>> {
     let history = History::open(options.history.take());
-    let mut app = App::default();
-    app.composer = Composer::new(history.lines());
-    app.theme = options.theme;
-    app.scrollback = options.alternate.then(Scrollback::default);
-    app.view.hides_thinking = !options.shows_thinking;
+    let mut app = app_of(&mut options, &history);
     let folder;
     (app.view.status.cwd, folder) = environment.folder();
-    app.view.status.mode_label = options.mode_label;
-    app.keymap.bind(&options.keys);
-    app.guides = std::mem::take(&mut options.guides);
-    app.uses = CommandUses::open(options.command_uses.take());
     let failed = |error: io::Error| vec![internal(format!("the terminal cannot be used: {error}"))];
     let notifications = std::mem::take(&mut options.notifications);
     let modes = TerminalModes {

@@ -32,6 +32,12 @@ pub(super) enum SelectorKind {
     Sessions,
     /// Stored sessions, in the list below the command line.
     Inline,
+    /// Running background jobs.
+    Jobs,
+    /// Actions with their keys.
+    Keymap,
+    /// Question if the action of this name takes a key from another one.
+    ConfirmKey(&'static str),
     /// Prompts to which the user can return.
     Rewind,
     /// Parts of the session that can return to their state before the prompt with this number.
@@ -102,7 +108,7 @@ pub(super) enum SelectorOutcome {
     Closed,
     /// The user chose this value of a visible entry.
     Name(String),
-    /// The user wants to delete this queued message.
+    /// The user wants to delete this queued message, or to stop this job.
     Deleted(String),
 }
 
@@ -149,7 +155,7 @@ impl Selector {
     /// values of a setting, those that match it fuzzily, the best match first; their facts count as
     /// well.
     pub(super) fn found(&self) -> Vec<&SelectorEntry> {
-        if matches!(self.subject, SelectorKind::Name(_)) {
+        if matches!(self.subject, SelectorKind::Name(_) | SelectorKind::Keymap) {
             return self.found_fuzzily();
         }
         let wanted = self.filter.to_lowercase();
@@ -218,7 +224,7 @@ impl Selector {
         match code {
             KeyCode::Esc => return SelectorOutcome::Closed,
             KeyCode::Enter => return self.selection(),
-            KeyCode::Delete if self.subject == SelectorKind::Queue => {
+            KeyCode::Delete if matches!(self.subject, SelectorKind::Queue | SelectorKind::Jobs) => {
                 return self.value().map_or(SelectorOutcome::Open, SelectorOutcome::Deleted);
             }
             KeyCode::Up if self.chosen == 0 && wraps => self.chosen = last,
@@ -283,7 +289,10 @@ impl Selector {
             | SelectorKind::Inline
             | SelectorKind::Rewind
             | SelectorKind::RewindExtent(_)
+            | SelectorKind::ConfirmKey(_)
             | SelectorKind::ConfirmRewind(..) => "Enter selects",
+            SelectorKind::Keymap => "Enter, then the new key",
+            SelectorKind::Jobs => "Enter shows its output · Delete stops it",
             SelectorKind::History => "Enter puts it into the prompt",
             SelectorKind::Queue => "Enter edits it · Delete deletes it",
         };

@@ -18,6 +18,8 @@ pub(super) struct Status {
     pub(super) provider: String,
     /// Name of the model; empty until a session has been opened.
     pub(super) model: String,
+    /// Mode of the vim keys; `None` without them.
+    pub(super) vim_mode: Option<&'static str>,
     /// Reasoning effort; `None` if the provider decides it.
     pub(super) effort: Option<&'static str>,
     /// Name of the agent; empty until a session has been opened.
@@ -127,7 +129,8 @@ impl Status {
             };
             (1, role, mode.to_string())
         });
-        let mut parts: Vec<(u8, Role, String)> = mode.into_iter().collect();
+        let vim = self.vim_mode.map(|mode| (1, Role::Accent, mode.to_owned()));
+        let mut parts: Vec<(u8, Role, String)> = mode.into_iter().chain(vim).collect();
         parts.push((1, Role::Text, who));
         parts.extend(self.effort.map(|effort| (4, Role::Dim, format!("effort {effort}"))));
         parts.extend((!self.agent.is_empty()).then(|| (3, Role::Dim, self.agent.clone())));
@@ -185,6 +188,7 @@ mod tests {
             permission_mode: Some(PermissionMode::Plan),
             provider: "anthropic".into(),
             model: "claude-large-5".into(),
+            vim_mode: None,
             effort: Some("high"),
             agent: "build".into(),
             cwd: "~/src/a/project/of/mine".into(),

@@ -37,6 +37,8 @@ const EXPECTED: &[(&str, &str, &str, &str)] = &[
     ("memory", "/memory", "No agent has reported", "No agent has reported"),
     ("forget", "/forget explore", "No agent explore has", "No agent explore has"),
     ("theme", "/theme dark", "Line mode has no themes", "theme: dark"),
+    ("keymap", "/keymap", "has keys to change", "keys: select an action"),
+    ("vim", "/vim", "has vim keys", "vim keys: Esc"),
     ("queue", "/queue", "No message is queued", "no message is queued"),
     ("stop", "/stop", "Nothing runs.", "(nothing runs)"),
     ("compact", "/compact", "nothing to remove", "nothing to remove"),
@@ -138,7 +140,7 @@ fn the_terminal_ui_has_every_command() {
                 assert!(screen.contains(says), "{name}: {screen}");
             }
             tmux.presses("Escape");
-        } else if matches!(name, "resume" | "rewind") {
+        } else if matches!(name, "resume" | "rewind" | "keymap") {
             tmux.presses("Escape");
             tmux.wait_until("the prompt", |screen| !screen.contains("Enter selects"));
             continue;

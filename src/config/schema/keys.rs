@@ -360,6 +360,8 @@ pub(crate) static KEYS: &[ConfigKey] = &[
     key("ui.theme", Choice(&["dark", "light", "high-contrast", "none"]), D::None, Harmless,
         "Colours of the terminal UI.")
         .variable("POSSE_THEME"),
+    key("ui.vim", Bool, D::None, Never,
+        "Use vim keys in the prompt of the terminal UI."),
     key("version", Whole(1, 1_000_000), D::None, Harmless,
         "Version of this format: 1. A file of a later version is read as far as it is \
          understood and never changed."),

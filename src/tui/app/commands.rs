@@ -98,6 +98,14 @@ impl CommandContext for AppCommand<'_> {
         self.echo().choose_theme(name);
     }
 
+    fn change_keys(&mut self) {
+        self.app.open_keymap();
+    }
+
+    fn toggle_vim(&mut self) {
+        self.echo().toggle_vim();
+    }
+
     fn stop(&mut self, all: bool) {
         if all && self.app.is_input_blocked() {
             // The lookup may replace the session whose agents would be stopped.
@@ -125,6 +133,13 @@ impl CommandContext for AppCommand<'_> {
         } else {
             self.app.request_exit();
         }
+    }
+
+    fn list_jobs(&mut self) {
+        if self.app.jobs.count() > 0 {
+            return self.app.open_jobs();
+        }
+        self.tell("No job runs in the background.\n".to_owned());
     }
 
     fn jobs(&self) -> Jobs {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use posse_actors::event::{TodoItem, TodoStatus};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Line;
@@ -12,7 +13,7 @@ use crate::scrollback::Scrollback;
 use crate::sgr::sgr_row;
 use crate::terminal::ROWS_PER_FRAME_MIN;
 use crate::text::{TextRow, clipped, row, sanitize, span};
-use crate::theme::Role;
+use crate::theme::{Role, Theme};
 use crate::view::QueuedMessage;
 
 /// Text in an empty prompt.
@@ -23,6 +24,10 @@ const QUEUE_SHOWN_MAX: usize = 3;
 
 /// Maximum rows of the preview of a session.
 const PREVIEW_ROWS_MAX: usize = 8;
+
+/// Maximum tasks of the list above the prompt, and minimum rows of a terminal that shows it.
+const TODOS_SHOWN_MAX: usize = 5;
+const TODO_ROWS_MIN: usize = 20;
 
 /// Minimum rows of a terminal that shows the user's status line.
 const STATUS_LINE_ROWS_MIN: usize = 10;
@@ -108,6 +113,9 @@ impl App {
         }
         self.frozen = None;
         let mut extra = self.view.banner(wide, self.theme, now);
+        if self.busy && usize::from(size.1) >= TODO_ROWS_MIN {
+            extra.extend(todo_rows(self.view.open_todos(), wide, self.theme));
+        }
         let mut add = |text: &str| extra.push(row(self.theme, Role::Dim, clipped(text, wide)));
         for waiting in self.view.queue.iter().take(QUEUE_SHOWN_MAX) {
             let when = waiting.timing(self.busy);
@@ -184,7 +192,9 @@ impl App {
 
     fn last_row(&self, wide: usize, now: Duration) -> TextRow {
         let below = self.scrollback.as_ref().map_or(0, Scrollback::below);
-        let warning = if is_recent(self.cancelled, now) {
+        let warning = if let Some(name) = self.awaits_key_for {
+            &format!("press the new key of {name} (Esc: change nothing)")
+        } else if is_recent(self.cancelled, now) {
             if self.busy {
                 "stopping … Ctrl+C again exits at once"
             } else {
@@ -202,6 +212,28 @@ impl App {
         };
         row(self.theme, Role::Warn, clipped(warning, wide))
     }
+}
+
+/// Rows of the task list: those around the current task, at most [`TODOS_SHOWN_MAX`].
+fn todo_rows(todos: &[TodoItem], columns: usize, theme: Theme) -> Vec<TextRow> {
+    let is_open =
+        |item: &TodoItem| matches!(item.status, TodoStatus::Pending | TodoStatus::InProgress);
+    let current = todos.iter().position(is_open).unwrap_or_default();
+    // One finished task is shown above the current one.
+    let from = current.saturating_sub(1).min(todos.len().saturating_sub(TODOS_SHOWN_MAX));
+    let shown = todos.iter().skip(from).take(TODOS_SHOWN_MAX);
+    shown.map(|item| todo_row(item, columns, theme)).collect()
+}
+
+fn todo_row(item: &TodoItem, columns: usize, theme: Theme) -> TextRow {
+    let (mark, role) = match item.status {
+        TodoStatus::Completed => ("☑", Role::Dim),
+        TodoStatus::InProgress => ("▸", Role::Accent),
+        TodoStatus::Pending => ("☐", Role::Text),
+        TodoStatus::Cancelled => ("☒", Role::Dim),
+    };
+    let text = format!("  {mark} {}", sanitize(&item.content).replace('\n', " "));
+    row(theme, role, clipped(&text, columns))
 }
 
 /// Converts rows to cells.

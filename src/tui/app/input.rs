@@ -18,7 +18,8 @@ impl App {
     pub(super) fn update_completion(&mut self) {
         let elsewhere = self.prompts.is_open() || self.selector.is_some() || self.is_covered();
         let wanted = CompletionQuery::of(self.composer.before());
-        let wanted = wanted.filter(|_| !elsewhere && !self.composer.is_recalled());
+        let is_typed = !self.composer.is_recalled() && !self.composer.is_in_normal_mode();
+        let wanted = wanted.filter(|_| !elsewhere && is_typed);
         let Some(wanted) = wanted else {
             (self.completion, self.dismissed) = (None, false);
             return;
@@ -40,7 +41,7 @@ impl App {
         let wanted = CompletionQuery::of(self.composer.before());
         let Some(CompletionQuery::File { query, suffix }) = wanted else { return };
         if query == looked_for && !self.dismissed && !self.composer.is_recalled() {
-            self.completion = Completion::of_files(&query, &suffix, names);
+            self.completion = Completion::of_files(&query, &suffix, names, &self.agents);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crossterm::event::KeyEvent;
-use posse_actors::conversation::MessageId;
+use posse_actors::conversation::{CallId, MessageId};
 use posse_frontend::commands::SessionSwitch;
 use posse_frontend::remote_session::Revert;
 use posse_frontend::{
@@ -15,12 +15,16 @@ use crate::app::{App, Effect};
 use crate::selector::{Selector, SelectorEntry, SelectorKind, SelectorOutcome, in_one_line};
 use crate::theme::{Role, Theme};
 use crate::view::QueuedMessage;
+use crate::viewer::Viewer;
 
 impl App {
     pub(super) fn handle_selector_key(&mut self, key: KeyEvent) {
         let Some(selector) = &mut self.selector else { return };
         match selector.key(key) {
-            SelectorOutcome::Open => self.request_preview(),
+            SelectorOutcome::Open => {
+                let preview = self.wanted_preview().map(Effect::Preview);
+                self.effects.extend(preview);
+            }
             SelectorOutcome::Closed => self.selector = None,
             SelectorOutcome::Name(value) => {
                 let subject = selector.subject;
@@ -28,10 +32,14 @@ impl App {
                 self.select(subject, value);
             }
             SelectorOutcome::Deleted(value) => {
+                let subject = selector.subject;
                 if !selector.remove(&value) {
                     self.selector = None;
                 }
-                self.effects.push(Effect::Withdraw { id: MessageId::new(value), back: false });
+                self.effects.push(match subject {
+                    SelectorKind::Jobs => Effect::StopJob(CallId::new(value)),
+                    _ => Effect::Withdraw { id: MessageId::new(value), back: false },
+                });
             }
         }
     }
@@ -39,6 +47,9 @@ impl App {
     fn select(&mut self, subject: SelectorKind, value: String) {
         let to = match subject {
             SelectorKind::History => return self.composer.set(&value),
+            SelectorKind::Keymap => return self.await_key(&value),
+            SelectorKind::Jobs => return self.effects.push(Effect::ViewJob(value)),
+            SelectorKind::ConfirmKey(name) => return self.bind_key(name, &value),
             SelectorKind::Queue => {
                 let id = MessageId::new(value);
                 return self.effects.push(Effect::Withdraw { id, back: true });
@@ -74,7 +85,7 @@ impl App {
     }
 
     /// Opens a selector, or shows `nothing` if there are no entries.
-    fn open_selector(
+    pub(super) fn open_selector(
         &mut self,
         subject: SelectorKind,
         title: &str,
@@ -102,6 +113,23 @@ impl App {
         {
             selector.filter_by(self.composer.shown());
         }
+    }
+
+    /// Opens the selector of running background jobs.
+    pub(super) fn open_jobs(&mut self) {
+        let entry = |(id, summary): (&CallId, &str)| {
+            let label = format!("{}  {}", in_one_line(id.as_str()), in_one_line(summary));
+            SelectorEntry::new(id.as_str(), label)
+        };
+        let entries = self.jobs.running().map(entry).collect();
+        let nothing = "(no job runs in the background)";
+        self.open_selector(SelectorKind::Jobs, "jobs in the background", entries, nothing);
+    }
+
+    /// Shows the output of a background job in the viewer.
+    pub(crate) fn show_job(&mut self, job: &str, output: String) {
+        let text = if output.is_empty() { "(no output yet)".to_owned() } else { output };
+        self.viewer = Some(Viewer::of_text(&format!("job {job}"), text));
     }
 
     /// Queued messages of the user.
@@ -144,7 +172,6 @@ impl App {
         let entries = others.map(entry).collect();
         let nothing = "(there is no other session here)";
         self.open_selector(SelectorKind::Sessions, "sessions here", entries, nothing);
-        self.request_preview();
     }
 
     /// Opens the selector of the prompts to which the user can return. `points`: pairs of number
@@ -241,7 +268,7 @@ impl App {
     /// Shows in the selector of models that the provider is being asked.
     pub(crate) fn expect_live_models(&mut self) {
         if let Some(selector) = &mut self.selector {
-            selector.remark = " · asking the provider for its models …".to_owned();
+            " · asking the provider for its models …".clone_into(&mut selector.remark);
         }
     }
 
@@ -268,24 +295,22 @@ impl App {
         };
     }
 
-    /// Requests the preview of the selected session, unless it is shown.
-    fn request_preview(&mut self) {
-        let Some(selector) = &self.selector else { return };
+    /// Id of the selected session, if its preview is not shown.
+    pub(crate) fn wanted_preview(&self) -> Option<String> {
+        let selector = self.selector.as_ref()?;
         let wanted = selector.value().filter(|_| selector.subject == SelectorKind::Sessions);
         let shown = selector.preview.as_ref().map(|(value, _)| value);
-        if let Some(id) = wanted.filter(|id| shown != Some(id)) {
-            self.effects.push(Effect::Preview(id));
-        }
+        wanted.filter(|id| shown != Some(id))
     }
 
     /// Shows the last messages of the session `id`, if its selector is still open. Returns the id of
     /// the session that is selected, if it is another one.
-    pub(crate) fn show_preview(&mut self, id: String, lines: Vec<String>) -> Option<String> {
+    pub(crate) fn show_preview(&mut self, id: &str, lines: Vec<String>) -> Option<String> {
         let selector = self.selector.as_mut()?;
         if selector.subject != SelectorKind::Sessions {
             return None;
         }
-        selector.preview = Some((id.clone(), lines));
+        selector.preview = Some((id.to_owned(), lines));
         selector.value().filter(|selected| *selected != id)
     }
 }

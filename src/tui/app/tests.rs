@@ -744,3 +744,24 @@ fn prompt_to_return_to_must_exist() {
     stage.app.choose_rewind_extent_of(1, &points);
     assert!(stage.screen(80, 24).contains("return to the state before prompt 1"));
 }
+
+#[test]
+fn task_list_is_shown_above_the_prompt_while_a_task_runs() {
+    use posse_actors::event::{TodoItem, TodoStatus};
+    let item = |nth: usize| TodoItem {
+        content: format!("step {nth}\u{1b}[2J"),
+        status: match nth {
+            0..3 => TodoStatus::Completed,
+            3 => TodoStatus::InProgress,
+            _ => TodoStatus::Pending,
+        },
+    };
+    let mut stage = TestScreen::with_task();
+    stage.happens(Event::TodosUpdated { todos: (0..9).map(item).collect() });
+    let screen = stage.screen(80, 24);
+    let shown = "  ☑ step 2\n  ▸ step 3\n  ☐ step 4\n  ☐ step 5\n  ☐ step 6\n";
+    assert!(screen.contains(shown), "{screen}");
+    assert!(!stage.screen(80, 12).contains("☐"), "a small terminal has no room for it");
+    stage.happens(Event::TodosUpdated { todos: (0..3).map(item).collect() });
+    assert!(!stage.screen(80, 24).contains("☑"), "nothing is left to do");
+}

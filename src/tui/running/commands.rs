@@ -343,10 +343,16 @@ impl Tui<'_> {
             Ok(LookupResult::Report(title, is_list, text)) => {
                 self.app.answer(title, is_list, text);
             }
+            Ok(LookupResult::Job(job, output)) => self.app.show_job(&job, output),
             Ok(LookupResult::Setup(found)) => {
                 self.app.view.push_lines(messages::setup_report(&found));
             }
-            Ok(LookupResult::Stored(stored)) => self.app.choose_session(stored),
+            Ok(LookupResult::Stored(stored)) => {
+                self.app.choose_session(stored);
+                if let Some(id) = self.app.wanted_preview() {
+                    self.preview(id);
+                }
+            }
             Ok(LookupResult::LoadedSession(ready, fork)) => self.resume(ready, fork).await,
             Ok(LookupResult::Undo(wanted)) => self.call(wanted),
             Ok(LookupResult::RewindPoints(points)) => self.app.choose_rewind_point(points),

@@ -5,13 +5,14 @@ use posse_actors::event::MessageKind;
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::root_session::{DeliverError, PromptError, SessionHandle, UserCall};
 use posse_base::failure::{ErrorCode, Failure};
+use posse_frontend::agent_mentions::with_mentioned_agents;
 use posse_frontend::commands::ShellCommand;
 use posse_frontend::files::Finder;
 use posse_frontend::{RewindConfirmation, Selectable, Task, clipboard, own_call};
 
 use crate::app::Effect;
 use crate::running::Tui;
-use crate::running::commands::READING_SESSIONS;
+use crate::running::commands::{COLLECTING, READING_SESSIONS};
 use crate::running::session::{LookupResult, RequestResult, steered};
 use crate::theme::Role;
 
@@ -31,6 +32,11 @@ impl Tui<'_> {
                 Effect::Edit => self.edit().await,
                 Effect::EditPlan(plan) => self.edit_plan(plan).await,
                 Effect::EditHunk(draft) => self.edit_hunk(draft).await,
+                Effect::StopJob(id) => {
+                    self.current.iter().for_each(|current| current.session.stop_job(id.clone()));
+                }
+                Effect::ViewJob(id) => self.view_job(id),
+                Effect::PasteImage => self.paste_image(),
                 Effect::Preview(id) => self.preview(id),
                 Effect::Attach(name) => self.attach(name),
                 Effect::Find(query) => self.find(&query),
@@ -45,6 +51,7 @@ impl Tui<'_> {
                 }
                 Effect::Query(query) => self.query(query),
                 Effect::Report(request) => self.report(request),
+                Effect::SaveKeys(changes) => self.save_keys(&changes),
                 Effect::ShowChanges => self.show_changes(),
                 Effect::ListSessions => {
                     let stored = self.environment.stored();
@@ -122,6 +129,7 @@ impl Tui<'_> {
         #[cfg(debug_assertions)]
         panic_if_requested(&text);
         self.history.add(&text);
+        let text = with_mentioned_agents(text, &self.app.agents);
         let mut content = vec![ContentPart::text(text)];
         content.extend(self.app.composer.take_images());
         if !self.app.busy {
@@ -177,6 +185,25 @@ impl Tui<'_> {
         });
     }
 
+    /// Reads the image in the clipboard on another thread.
+    fn paste_image(&mut self) {
+        let read = match self.environment.clipboard_image() {
+            Ok(read) => read,
+            Err(failure) => return self.app.view.failures(&[failure]),
+        };
+        let results = self.results.clone();
+        tokio::task::spawn_blocking(move || {
+            results.blocking_send(RequestResult::ClipboardImage(read())).ok();
+        });
+    }
+
+    fn clipboard_image(&mut self, image: Result<(ContentPart, String), Vec<Failure>>) {
+        match image {
+            Ok(image) => self.attached("clipboard", Ok(image)),
+            Err(failures) => self.app.view.failures(&failures),
+        }
+    }
+
     fn attached(&mut self, name: &str, image: Result<(ContentPart, String), Failure>) {
         match image {
             Ok((image, about)) => {
@@ -205,6 +232,27 @@ impl Tui<'_> {
         }
     }
 
+    /// Saves keys in the user's configuration, on another thread, and says so.
+    fn save_keys(&self, changes: &[(String, String)]) {
+        let (save, results) = (self.environment.save_keys(changes), self.results.clone());
+        tokio::task::spawn_blocking(move || {
+            let text = match save() {
+                Ok(()) => "(saved in ui.keybindings of your configuration)".to_owned(),
+                Err(failures) => {
+                    let why = failures.first().map(|failure| failure.what.clone());
+                    format!("(not saved: {})", why.unwrap_or_default())
+                }
+            };
+            results.blocking_send(RequestResult::Note(text)).ok();
+        });
+    }
+
+    /// Reads the output of a background job in a lookup, and shows it.
+    fn view_job(&mut self, id: String) {
+        let output = self.environment.job_output(&id);
+        self.look_up(COLLECTING, output, move |text| LookupResult::Job(id, text));
+    }
+
     /// Opens the selector of a setting. For a model, the provider is asked for its list meanwhile.
     fn choose(&mut self, what: Selectable) {
         self.app.choose(what, self.environment.listed(what));
@@ -224,7 +272,7 @@ impl Tui<'_> {
     }
 
     /// Reads the last messages of a stored session on another thread, one session at a time.
-    fn preview(&mut self, id: String) {
+    pub(super) fn preview(&mut self, id: String) {
         if std::mem::replace(&mut self.is_previewing, true) {
             return;
         }
@@ -235,7 +283,7 @@ impl Tui<'_> {
         });
     }
 
-    fn show_preview(&mut self, id: String, lines: Vec<String>) {
+    fn show_preview(&mut self, id: &str, lines: Vec<String>) {
         self.is_previewing = false;
         if let Some(selected) = self.app.show_preview(id, lines) {
             self.preview(selected);
@@ -290,11 +338,12 @@ impl Tui<'_> {
             RequestResult::Note(text) => self.app.view.note(Role::Dim, text),
             RequestResult::Withdrawn(content) => self.restore_text(&content),
             RequestResult::Attached(name, image) => self.attached(&name, image),
+            RequestResult::ClipboardImage(image) => self.clipboard_image(image),
             RequestResult::Found(query, names) => self.app.show_found_files(&query, &names),
             RequestResult::LiveModels(provider, models) => {
                 self.app.add_live_models(&provider, models);
             }
-            RequestResult::Preview(id, lines) => self.show_preview(id, lines),
+            RequestResult::Preview(id, lines) => self.show_preview(&id, lines),
             RequestResult::Branch(branch) => self.show_branch(branch),
             RequestResult::StatusLine(output) => self.show_status_line(output),
             RequestResult::Answer(text) => self.app.answer("", false, text),

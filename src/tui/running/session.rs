@@ -42,6 +42,8 @@ pub(super) enum RequestResult {
     Withdrawn(Vec<ContentPart>),
     /// The name of an image file, and the image with its description, or the error.
     Attached(String, Result<(ContentPart, String), Failure>),
+    /// The image in the clipboard with its description, or why there is none.
+    ClipboardImage(Result<(ContentPart, String), Vec<Failure>>),
     /// A file query and the names that match it.
     Found(String, Vec<String>),
     /// A provider, and the models that it lists or why it does not.
@@ -64,6 +66,8 @@ pub(super) enum RequestResult {
 pub(super) enum LookupResult {
     /// A report: heading, `true` if users search in it, and text.
     Report(&'static str, bool, String),
+    /// Id and output of a background job.
+    Job(String, String),
     /// Facts that help to set up a model.
     Setup(SetupFacts),
     /// File changes of the current session.
@@ -131,6 +135,8 @@ impl CurrentSession {
         let OpenedSession { ports, settings, sources, network, session_server } = opened;
         let info = ports.provider.info();
         let (agent, tier) = (settings.agent.clone(), settings.tier.clone());
+        let calls = settings.delegation.as_ref().map(|delegation| delegation.main_calls.clone());
+        app.agents = calls.unwrap_or_default();
         let effort = settings.options.thinking.map(Thinking::name);
         let resumed = settings.resumption.as_ref().filter(|resumed| resumed.branch.is_none());
         let accounts = match resumed {

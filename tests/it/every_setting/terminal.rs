@@ -104,3 +104,30 @@ fn status_line_command_of_the_user_is_shown() {
     });
     assert!(!marker.exists(), "a project cannot set the command");
 }
+
+#[test]
+fn vim_keys_and_a_changed_key_work_in_a_terminal() {
+    let server = ModelServer::start(vec![says("It is sent.")]);
+    let machine = machine_with(&server, &json!({"ui": {"vim": true}}));
+    let tmux = Tmux::open(&machine, &[]);
+    tmux.wait_for("insert · ");
+    tmux.types("/keymap");
+    tmux.presses("Enter");
+    tmux.wait_for("select an action");
+    tmux.types("submit");
+    tmux.presses("Enter");
+    tmux.wait_for("press the new key of submit");
+    tmux.presses("C-s");
+    tmux.wait_for("saved in ui.keybindings");
+    let config = fs::read_to_string(machine.path("posse/config/config.json")).unwrap();
+    let config: Value = serde_json::from_str(&config).unwrap();
+    assert_eq!(config["ui"]["keybindings"]["submit"], "ctrl+s");
+    tmux.types("say not it");
+    tmux.presses("Escape");
+    tmux.wait_for("normal · ");
+    tmux.types("bbdw");
+    tmux.wait_for("❯ say it");
+    tmux.presses("C-s");
+    tmux.wait_for("It is sent.");
+    tmux.wait_for("insert · ");
+}

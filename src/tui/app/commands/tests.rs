@@ -142,7 +142,7 @@ fn commands_that_open_a_list_or_the_viewer_are_not_echoed() {
     let silent: Vec<&str> = COMMANDS.iter().filter(silent).map(|entry| entry.name).collect();
     let expected = [
         "help", "keys", "resume", "model", "provider", "agent", "diff", "rewind", "config",
-        "tools", "skills", "skill", "doctor", "exit",
+        "tools", "skills", "skill", "keymap", "doctor", "exit",
     ];
     assert_eq!(silent, expected);
 }
