@@ -142,7 +142,7 @@ fn the_terminal_ui_has_every_command() {
             tmux.presses("Escape");
         } else if matches!(name, "resume" | "rewind" | "keymap") {
             tmux.presses("Escape");
-            tmux.wait_until("the prompt", |screen| !screen.contains("Enter selects"));
+            tmux.wait_until("the prompt", |screen| !screen.contains("Esc closes"));
             continue;
         }
         tmux.wait_for("❯ Describe a task");

@@ -26,8 +26,8 @@ const QUEUE_SHOWN_MAX: usize = 3;
 const PREVIEW_ROWS_MAX: usize = 8;
 
 /// Maximum tasks of the list above the prompt, and minimum rows of a terminal that shows it.
-const TODOS_SHOWN_MAX: usize = 5;
-const TODO_ROWS_MIN: usize = 20;
+const TASKS_SHOWN_MAX: usize = 5;
+const TASK_ROWS_MIN: usize = 20;
 
 /// Minimum rows of a terminal that shows the user's status line.
 const STATUS_LINE_ROWS_MIN: usize = 10;
@@ -113,7 +113,7 @@ impl App {
         }
         self.frozen = None;
         let mut extra = self.view.banner(wide, self.theme, now);
-        if self.busy && usize::from(size.1) >= TODO_ROWS_MIN {
+        if self.busy && usize::from(size.1) >= TASK_ROWS_MIN {
             extra.extend(todo_rows(self.view.open_todos(), wide, self.theme));
         }
         let mut add = |text: &str| extra.push(row(self.theme, Role::Dim, clipped(text, wide)));
@@ -214,14 +214,14 @@ impl App {
     }
 }
 
-/// Rows of the task list: those around the current task, at most [`TODOS_SHOWN_MAX`].
+/// Rows of the task list: those around the current task, at most [`TASKS_SHOWN_MAX`].
 fn todo_rows(todos: &[TodoItem], columns: usize, theme: Theme) -> Vec<TextRow> {
     let is_open =
         |item: &TodoItem| matches!(item.status, TodoStatus::Pending | TodoStatus::InProgress);
     let current = todos.iter().position(is_open).unwrap_or_default();
     // One finished task is shown above the current one.
-    let from = current.saturating_sub(1).min(todos.len().saturating_sub(TODOS_SHOWN_MAX));
-    let shown = todos.iter().skip(from).take(TODOS_SHOWN_MAX);
+    let from = current.saturating_sub(1).min(todos.len().saturating_sub(TASKS_SHOWN_MAX));
+    let shown = todos.iter().skip(from).take(TASKS_SHOWN_MAX);
     shown.map(|item| todo_row(item, columns, theme)).collect()
 }
 

@@ -286,6 +286,7 @@ fn image_of_the_clipboard_is_sent_and_a_paste_is_opened() {
     tmux.says("/resume");
     tmux.wait_for("│ posse: A pixel.");
     tmux.presses("Escape");
+    tmux.wait_until("the prompt", |screen| !screen.contains("Esc closes"));
     tmux.says("/model");
     let screen = tmux.wait_for("2 models listed by the provider");
     assert!(screen.contains("scripted-2"), "{screen}");
