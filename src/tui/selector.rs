@@ -92,7 +92,7 @@ pub(super) struct Selector {
     pub(super) filter: String,
     /// Index of the selected entry among those that match the filter.
     pub(super) chosen: usize,
-    /// Text behind the title; may be empty.
+    /// Text below the title; may be empty.
     pub(super) remark: String,
     /// Value of an entry, and lines about it.
     pub(super) preview: Option<(String, Vec<String>)>,
@@ -266,8 +266,11 @@ impl Selector {
     pub(super) fn rows(&self, columns: usize, theme: Theme) -> Vec<TextRow> {
         let mut rows = vec![
             Line::from(span(theme, Role::Dim, "─".repeat(columns))),
-            self.title_row(columns, theme),
+            row(theme, Role::Strong, clipped(&self.title, columns)),
         ];
+        if !self.remark.is_empty() {
+            rows.push(row(theme, Role::Dim, clipped(&self.remark, columns)));
+        }
         let found = self.found();
         let widths = self.widths(&found);
         let from = (self.chosen + 1).saturating_sub(SHOWN_MAX);
@@ -300,13 +303,6 @@ impl Selector {
             format!("  {}▏ type to filter · ↑↓ · {does} · Esc closes", sanitize(&self.filter));
         rows.push(row(theme, Role::Dim, clipped(&hint, columns)));
         rows
-    }
-
-    fn title_row(&self, columns: usize, theme: Theme) -> TextRow {
-        let title = clipped(&self.title, columns);
-        let room = columns.saturating_sub(width(&title));
-        let remark = clipped(&self.remark, room);
-        Line::from(vec![span(theme, Role::Strong, title), span(theme, Role::Dim, remark)])
     }
 
     /// The columns of an entry, padded to `widths`.
@@ -395,11 +391,11 @@ mod tests {
         let mut live = vec![listed("c-new")];
         live[0].facts.clear();
         selector.put_first([live, vec![listed("a-large")]].concat());
-        selector.remark = " · the server lists 2".to_owned();
+        selector.remark = "the server lists 2".to_owned();
         assert_eq!(selector.value().as_deref(), Some("b-medium"), "it stays selected");
         let values: Vec<&str> = selector.found().iter().map(|entry| entry.value.as_str()).collect();
         assert_eq!(values, ["c-new", "a-large", "b-medium"]);
-        assert!(text(&selector).contains("(its default) · the server lists 2"));
+        assert!(text(&selector).contains("\nthe server lists 2\n"));
         selector.filter_by("alg");
         assert_eq!(selector.value().as_deref(), Some("a-large"));
         selector.filter.clear();

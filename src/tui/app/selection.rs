@@ -268,7 +268,7 @@ impl App {
     /// Shows in the selector of models that the provider is being asked.
     pub(crate) fn expect_live_models(&mut self) {
         if let Some(selector) = &mut self.selector {
-            " · asking the provider for its models …".clone_into(&mut selector.remark);
+            "asking the provider for its models …".clone_into(&mut selector.remark);
         }
     }
 
@@ -285,13 +285,13 @@ impl App {
             return;
         }
         selector.remark = match models {
-            Ok(models) if models.is_empty() => " · the provider lists none".to_owned(),
+            Ok(models) if models.is_empty() => "the provider lists none".to_owned(),
             Ok(models) => {
                 let count = models.len() as u64;
                 selector.put_first(models);
-                format!(" · {} listed by the provider", pluralize(count, "model"))
+                format!("{} listed by the provider", pluralize(count, "model"))
             }
-            Err(why) => format!(" · the provider lists none: {}", in_one_line(&why)),
+            Err(why) => format!("the provider lists none: {}", in_one_line(&why)),
         };
     }
 
