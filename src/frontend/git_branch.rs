@@ -126,7 +126,7 @@ mod tests {
         std::os::unix::fs::symlink("../secret", &head).unwrap();
         assert_eq!(git_branch(dir.path()), None, "links are not followed");
         std::fs::remove_file(&head).unwrap();
-        std::fs::write(&head, [b'x'; 100_000]).unwrap();
+        std::fs::write(&head, "x".repeat(100_000)).unwrap();
         assert_eq!(git_branch(dir.path()), None);
     }
 }

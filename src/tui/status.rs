@@ -64,13 +64,16 @@ pub(super) fn network_word(access: NetworkAccess) -> &'static str {
 fn network_part(access: NetworkAccess) -> (u8, Role, String) {
     match access {
         NetworkAccess::Host => (3, Role::Warn, "network open".to_owned()),
-        NetworkAccess::Domains => (4, Role::Dim, "network asks".to_owned()),
-        NetworkAccess::Denied => (4, Role::Dim, "no network".to_owned()),
+        NetworkAccess::Domains => (DETAIL, Role::Dim, "network asks".to_owned()),
+        NetworkAccess::Denied => (DETAIL, Role::Dim, "no network".to_owned()),
     }
 }
 
 /// Rank of the folder: it is left out first, because it was shown at the start.
-const FOLDER: u8 = 5;
+const FOLDER: u8 = 6;
+
+/// Rank of details that are left out next.
+const DETAIL: u8 = 5;
 
 /// Context usage in percent at or above which it is highlighted.
 const NEARLY_FULL: u64 = 80;
@@ -132,7 +135,7 @@ impl Status {
         let vim = self.vim_mode.map(|mode| (1, Role::Accent, mode.to_owned()));
         let mut parts: Vec<(u8, Role, String)> = mode.into_iter().chain(vim).collect();
         parts.push((1, Role::Text, who));
-        parts.extend(self.effort.map(|effort| (4, Role::Dim, format!("effort {effort}"))));
+        parts.extend(self.effort.map(|effort| (DETAIL, Role::Dim, format!("effort {effort}"))));
         parts.extend((!self.agent.is_empty()).then(|| (3, Role::Dim, self.agent.clone())));
         parts.extend(self.mode_label.map(|mode_label| (0, Role::Warn, mode_label.to_owned())));
         parts.extend(tier.map(|(rank, role, tier)| (rank, role, tier.to_owned())));
