@@ -27,6 +27,7 @@ mod setup_facts;
 mod skills;
 mod system_prompt;
 mod text_editor;
+mod themes;
 mod trust;
 mod try_command;
 mod tui;

@@ -37,32 +37,48 @@ macro_rules! topic {
 
 /// All topics: first those for new users, then references.
 static TOPICS: &[Topic] = &[
+    topic!(["install"], "build, check, update and remove", "guide/install.md"),
     topic!(["quickstart", "start"], "the first fifteen minutes", "guide/quickstart.md"),
     topic!(["coming-from", "claude-code", "codex"], "from another agent", "guide/coming-from.md"),
     topic!(["troubleshooting"], "something does not work", "guide/troubleshooting.md"),
+    topic!(["faq", "questions"], "frequent questions", "guide/faq.md"),
+    topic!(["concepts"], "terms: session, mode, tier, trust", "guide/concepts.md"),
     topic!(["cli", "commands", "flags"], "all commands and flags", "reference/cli.md"),
-    topic!(["configuration", "config-keys"], "files and keys", "guide/configuration.md"),
+    topic!(["configuration"], "files and precedence", "guide/configuration.md"),
+    topic!(["config-keys"], "configuration keys", "reference/configuration.md"),
+    topic!(["providers"], "providers and models", "guide/providers.md"),
     topic!(["environment", "variables"], "environment variables", "reference/environment.md"),
     topic!(["exit-codes"], "exit codes", "reference/exit-codes.md"),
-    topic!(["errors", "error-codes"], "error codes, with the usual fix", "guide/error-codes.md"),
+    topic!(
+        ["errors", "error-codes"],
+        "error codes, with the usual fix",
+        "reference/error-codes.md"
+    ),
     topic!(["events", "stream-json"], "lines of stream-json", "reference/events.md"),
     topic!(["tools"], "tools of the model, with parameters", "reference/tools.md"),
-    topic!(["keys", "tui"], "terminal UI: keys and slash commands", "guide/tui.md"),
+    topic!(["keys"], "keys of the terminal UI", "reference/keys.md"),
+    topic!(["slash-commands"], "slash commands", "reference/commands.md"),
+    topic!(["tui"], "terminal UI", "guide/tui.md"),
     topic!(["agents"], "agents and subagents", "guide/agents.md"),
     topic!(["attach"], "attach to a running session", "guide/attach.md"),
     topic!(["checkpoints", "rewind"], "take back changes", "guide/checkpoints.md"),
+    topic!(["ci"], "run in CI", "guide/ci.md"),
     topic!(["context"], "context and compaction", "guide/context.md"),
     topic!(["costs"], "costs and budgets", "guide/costs.md"),
     topic!(["embedding"], "use posse as a library", "guide/embedding.md"),
     topic!(["grants"], "stored permissions", "guide/grants.md"),
     topic!(["hooks"], "programs that watch a session", "guide/hooks.md"),
     topic!(["jobs"], "background jobs", "guide/jobs.md"),
-    topic!(["journal"], "format of the journal", "guide/journal.md"),
+    topic!(["journal"], "format of the journal", "JOURNAL.md"),
+    topic!(["local-models", "ollama"], "models on your own machine", "guide/local-models.md"),
     topic!(["network"], "network of commands, by domain", "guide/network.md"),
-    topic!(["permissions"], "commands and permission", "guide/permissions.md"),
-    topic!(["protected-files"], "files that posse guards", "guide/protected-files.md"),
+    topic!(["permissions"], "permission modes and decisions", "guide/permissions.md"),
+    topic!(["protected-files"], "files that posse guards", "reference/protected-files.md"),
     topic!(["resuming"], "resume a session", "guide/resuming.md"),
+    topic!(["review"], "review a change", "guide/review.md"),
     topic!(["scripting"], "run posse from a program", "guide/scripting.md"),
+    topic!(["rules"], "permission rules", "guide/rules.md"),
+    topic!(["secrets"], "secret files", "guide/secrets.md"),
     topic!(["skills"], "skills: instructions for kinds of task", "guide/skills.md"),
     topic!(["trust"], "trust of a project", "guide/trust.md"),
     topic!(["trying", "try"], "try a command before it changes files", "guide/trying.md"),
@@ -400,13 +416,15 @@ fn ends_with(name: &str, word: &str) -> bool {
     is_key && last == Some(word)
 }
 
-/// The document without comments, and with the text of a link in place of a link to another file.
+/// The document without comments, with the text of a link in place of a link to another file, and with
+/// headings of two levels: deeper ones would keep their marks as text.
 fn without_links(document: &str) -> String {
     let mut text = String::with_capacity(document.len());
     let mut is_code = false;
     for line in document.lines().filter(|line| !line.starts_with("<!--")) {
         is_code ^= line.starts_with("```");
-        let mut rest = line;
+        let deep = heading_of(line).filter(|(marks, _)| !is_code && *marks > 2);
+        let mut rest = deep.map_or(line, |(marks, _)| &line[marks - 2..]);
         while !is_code && let Some((before, label, after)) = relative_link(rest) {
             text.extend([before, label]);
             rest = after;
@@ -439,6 +457,7 @@ mod tests {
             let long = text.lines().find(|line| line.chars().count() > 80);
             assert_eq!(long, None, "{}", topic.names[0]);
             assert!(text.len() > 500 && !text.contains("<!--") && !text.contains("]("));
+            assert!(!text.lines().any(|line| line.starts_with("##")), "{}", topic.names[0]);
         }
         assert!(topics().lines().all(|line| line.chars().count() <= 80));
     }
@@ -473,7 +492,7 @@ mod tests {
     #[test]
     fn headings_and_last_parts_of_keys_are_found() {
         for (word, expected) in [
-            ("secrets", "Secret files"),
+            ("secrets", "Secrets that git tracks"),
             ("notifications", "Notifications"),
             ("policies", "posse doctor policies"),
             ("allowedDomains", "network.allowedDomains"),

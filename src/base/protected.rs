@@ -806,7 +806,7 @@ mod tests {
             }
             text.push('\n');
         }
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/protected-files.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/protected-files.md");
         let guide = std::fs::read_to_string(path).unwrap();
         let mark = "<!-- from src/base/protected.rs -->\n\n";
         let (head, _) = guide.split_once(mark).unwrap();

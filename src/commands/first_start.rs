@@ -35,7 +35,7 @@ pub(super) fn tell(setup: &Setup<'_>, mode: PermissionMode) {
 fn line(mode: PermissionMode) -> String {
     let watchers = match mode {
         PermissionMode::Auto | PermissionMode::Edits => {
-            "; your own programs that watch the workspace, such as dev servers, run on what changed"
+            ". Programs of yours that watch the workspace, such as dev servers, run what was changed"
         }
         PermissionMode::Plan | PermissionMode::Ask | PermissionMode::Locked => "",
     };

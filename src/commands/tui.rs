@@ -11,13 +11,13 @@ use crate::cli::RunArgs;
 use crate::commands::notifications::{self, notifications};
 use crate::commands::plain::{self, PlainSessions};
 use crate::commands::run::{runtime, start_log_file};
-use crate::commands::{clipboard_image, pickers, resume, setup_facts, text_editor};
+use crate::commands::{clipboard_image, pickers, resume, setup_facts, text_editor, themes};
 use crate::config::{self, Environment};
 use crate::failure::{Exit, Failure, printable};
 use crate::front::prompt::Images;
 use crate::frontend::{BackgroundJob, ListedValue, Selectable};
 use crate::help;
-use crate::tui::{self, Editor, ImageReader, Options, SetupFacts, Theme};
+use crate::tui::{self, Editor, ImageReader, Options, SetupFacts};
 use crate::wiring::{provider, tool_settings};
 
 /// File in the state folder with the log of the terminal UI.
@@ -41,8 +41,13 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         terminal::stderr().write_all(text.as_bytes()).ok();
     }
     let ui = sessions.found.loaded.settings.ui.clone();
+    let (theme, own_themes, warnings) =
+        themes::load(ui.theme.as_deref(), &sessions.found.dirs.config, environment);
     let options = Options {
-        theme: theme(&sessions, environment),
+        theme,
+        own_themes,
+        warnings,
+        asks_background: notifications::features(environment).background,
         kept: !args.flags.no_transcript,
         resume_flags: resume::needed_flags(args, &sessions.found.cwd),
         yes: args.flags.yes,
@@ -82,14 +87,6 @@ fn shown(path: &Path, home: Option<&str>) -> String {
         None => path.display().to_string(),
     };
     printable(&text)
-}
-
-fn theme(sessions: &PlainSessions<'_>, environment: &Environment) -> Theme {
-    if environment.get("NO_COLOR").is_some() {
-        return Theme::Plain;
-    }
-    let named = sessions.found.loaded.settings.ui.theme.as_deref();
-    named.and_then(Theme::named).unwrap_or_default()
 }
 
 /// Fails if the configured model is known not to accept images.

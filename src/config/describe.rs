@@ -26,7 +26,7 @@ pub fn json_schema() -> String {
 /// Markdown table of all keys. Columns: key, type, default, condition under which a repository may
 /// set the key, environment variable, description.
 pub fn reference() -> String {
-    let mut text = "### Keys\n\n\
+    let mut text = "## Keys\n\n\
         | key | type | default | a repository may set it | variable | description |\n\
         |---|---|---|---|---|---|\n"
         .to_owned();

@@ -1,4 +1,4 @@
-//! Environment variables that posse reads beside those that set a configuration key, and variables
+//! Environment variables that posse reads besides those that set a configuration key, and variables
 //! that it sets for the programs that it starts.
 
 use crate::schema::KEYS;

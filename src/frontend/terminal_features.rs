@@ -1,10 +1,10 @@
-//! Features of the terminal, determined from environment variables alone. The terminal is never
-//! queried.
+//! Features of the terminal, determined from environment variables alone.
 
 use crate::notifications::NotificationMethod;
 
 /// Features of the terminal that posse uses only where they are known to work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent features")]
 pub struct TerminalFeatures {
     /// Method with which the terminal shows desktop notifications; the bell if it has none or is
     /// unknown.
@@ -14,6 +14,8 @@ pub struct TerminalFeatures {
     pub keyboard_flags: bool,
     /// True if the terminal accepts window titles (`OSC 2`).
     pub titles: bool,
+    /// True if the terminal can be asked for its background colour (`OSC 11`).
+    pub background: bool,
     /// True inside tmux, which hands sequences of other terminals on only if they are wrapped and
     /// its option `allow-passthrough` is on.
     pub in_tmux: bool,
@@ -44,6 +46,9 @@ impl TerminalFeatures {
         let base = TerminalFeatures {
             // The Linux console prints a title as text, or takes a part of it for a command.
             titles: !matches!(term.as_str(), "" | "dumb" | "linux"),
+            // The Linux console and old hardware terminals print the query as text.
+            background: !matches!(term.as_str(), "" | "dumb" | "linux" | "ansi")
+                && !term.starts_with("vt"),
             in_tmux,
             ..TerminalFeatures::default()
         };
@@ -120,6 +125,11 @@ mod tests {
         for (term, titles) in [("linux", false), ("dumb", false), ("xterm", true), ("vt220", true)]
         {
             assert_eq!(features(&[("TERM", term)]).titles, titles, "{term}");
+        }
+        for (term, background) in
+            [("linux", false), ("dumb", false), ("vt220", false), ("xterm", true), ("tmux", true)]
+        {
+            assert_eq!(features(&[("TERM", term)]).background, background, "{term}");
         }
         assert!(features(&[("TERM", "screen-256color"), ("TMUX", "x")]).in_tmux);
         assert!(!features(&[("TERM", "screen-256color"), ("STY", "x")]).in_tmux);

@@ -106,7 +106,7 @@ impl RulePolicy {
     }
 
     /// Succeeds if grants and rules may allow commands in this situation. Otherwise returns the
-    /// reason why every command is asked about.
+    /// reason why every command needs approval.
     pub(crate) fn allows_commands(&self, situation: &Situation<'_>) -> Result<(), String> {
         match situation.tier {
             SandboxTier::None if !self.wants_no_sandbox() => {
@@ -212,7 +212,7 @@ impl RulePolicy {
         if grantable && (granted || allowed || reads) {
             return None;
         }
-        let reason = reason.unwrap_or_else(|| "no rule or grant covers it".to_owned());
+        let reason = reason.unwrap_or_else(|| "not covered by a rule or grant".to_owned());
         Some(Uncovered { part: Some(part), reason, grantable })
     }
 
@@ -236,7 +236,7 @@ impl RulePolicy {
         let (grant, grants_part) =
             suggested.map_or((None, false), |(grant, part)| (Some(grant), part));
         let mut reason = match &allowed {
-            Err(why) => format!("{why}: every command is asked about"),
+            Err(why) => format!("{why}: every command needs approval"),
             Ok(()) => missing_text(missing),
         };
         let mut scopes = vec![Scope::Once];
@@ -471,7 +471,7 @@ pub(super) fn missing_text(missing: &[Uncovered<'_>]) -> String {
         named.truncate(NAMED_MAX);
         named.push("and more".to_owned());
     }
-    if named.is_empty() { "commands are asked about".to_owned() } else { named.join("; ") }
+    if named.is_empty() { "commands need approval".to_owned() } else { named.join("; ") }
 }
 
 /// Describes the grant for `target` for a permission request. `any_target`: true if it covers any
@@ -480,8 +480,8 @@ pub(super) fn missing_text(missing: &[Uncovered<'_>]) -> String {
 fn offered(target: &str, any_target: bool, project: bool, part: bool) -> String {
     let options = if any_target { "any target and known options" } else { "known options" };
     let runs = if project { ", which runs code of the project's files" } else { "" };
-    let rest = if part { "; the rest is then asked about" } else { "" };
-    format!("; a grant would cover `{}` with {options}{runs}{rest}", printable(target))
+    let rest = if part { "; the rest is asked next" } else { "" };
+    format!("; a saved answer allows `{}` with {options}{runs}{rest}", printable(target))
 }
 
 impl PlainCommand {

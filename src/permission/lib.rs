@@ -96,7 +96,7 @@ pub fn check_rules(rules: &[Value], tools: &[&str]) -> Vec<(usize, Failure)> {
 
 /// Assumed home folder if the real one is unknown.
 const HOME_UNKNOWN: &str = "/home/user";
-const COMMANDS: &str = "commands are asked about";
+const COMMANDS: &str = "commands need approval";
 /// Advice to the model in place of the content of a secret file.
 const INSTEAD: &str = "work without its content, or ask the user for what is needed (they can list \
                        the file in sandbox.readSecrets)";
@@ -145,7 +145,7 @@ pub struct PolicySettings {
     /// then `--yes`, grants and rules may allow unconfined commands.
     pub sandbox_off_given: bool,
     /// True if commands can read secret files of the workspace, because the sandbox cannot hide
-    /// single files. Then every command is asked about on the reduced tier.
+    /// single files. Then every command needs approval on the reduced tier.
     pub secrets_in_reach: bool,
     /// Reason why no checkpoint stores the workspace before a change. The mode `auto` then allows
     /// what `edits` allows. `None`: checkpoints are made.
@@ -495,14 +495,14 @@ impl RulePolicy {
         let reason = case.action.operations.iter().find_map(|operation| match operation {
             Operation::Write { relative, repository: Some(folder), .. } => Some(format!(
                 "{relative} controls git, because the folder {folder} is a git repository to which it \
-                 belongs or whose settings or hooks refer to it; it is asked about each time"
+                 belongs or whose settings or hooks refer to it; it needs approval each time"
             )),
             Operation::Write { root, .. } => {
                 let mut names = rules::named_paths(operation).map(|(_, relative)| relative);
                 let protected = names.find(|name| is_protected_in(Path::new(root), name))?;
                 Some(format!(
                     "{protected} is protected: it configures or triggers later code execution; it \
-                     is asked about each time"
+                     needs approval each time"
                 ))
             }
             Operation::Execute { command, .. } => {
@@ -541,7 +541,7 @@ impl RulePolicy {
             };
             Some(format!(
                 "{planted} is protected: it configures or triggers later code execution{undone}; \
-                 it is asked about each time"
+                 it needs approval each time"
             ))
         })
     }
@@ -613,7 +613,7 @@ impl RulePolicy {
         }
         let reason = match case.access() {
             Access::Process => COMMANDS.to_owned(),
-            Access::Write => "changes to files are asked about".to_owned(),
+            Access::Write => "changes to files need approval".to_owned(),
             Access::Read | Access::Network | Access::Session | Access::Unknown => {
                 format!("no rule covers {}", case.action.tool)
             }
@@ -634,7 +634,7 @@ impl RulePolicy {
             // Only a person can give a wider answer.
             Some(grant) if case.situation.asking == AnswerSource::Human => {
                 let place = self.shown(&grant.target);
-                format!("{reason}; an answer for this session would allow every change {place}")
+                format!("{reason}; an answer for this session allows every change {place}")
             }
             _ => reason,
         };
@@ -727,8 +727,8 @@ fn exemption_reason(action: &Action) -> Option<String> {
         if unprotected.len() == 1 { "configures or triggers" } else { "configure or trigger" };
     let names = unprotected.join(", ");
     let reason = format!(
-        "the command would be free to change {names}, which {verb} later code execution; it is \
-         asked about each time"
+        "the command would be free to change {names}, which {verb} later code execution; it needs approval each \
+         time"
     );
     Some(unseen.map_or_else(|| reason.clone(), |unseen| format!("{reason}. {unseen}")))
 }

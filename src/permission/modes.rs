@@ -195,27 +195,27 @@ impl RulePolicy {
                        hide here";
         let text = match (mode, confinement) {
             (PermissionMode::Auto, CommandConfinement::None) => {
-                format!("{no_sandbox}: it means edits, and every command is asked about")
+                format!("{no_sandbox}: it means edits, and every command needs approval")
             }
             (PermissionMode::Auto, CommandConfinement::Full | CommandConfinement::Reduced) => {
                 let reason = self.settings.no_checkpoints.as_ref()?;
                 format!("changes cannot be undone, because {reason}: it means edits")
             }
             (PermissionMode::Edits, CommandConfinement::None) => {
-                format!("{no_sandbox}: every command is asked about")
+                format!("{no_sandbox}: every command needs approval")
             }
             (
                 PermissionMode::Auto | PermissionMode::Edits,
                 CommandConfinement::ReducedWithSecrets,
-            ) => format!("{secrets}: every command is asked about"),
+            ) => format!("{secrets}: every command needs approval"),
             (PermissionMode::Plan, CommandConfinement::None) => {
                 format!(
-                    "{no_sandbox}: commands that are known to read are asked about, and no other \
+                    "{no_sandbox}: commands that are known to read need approval, and no other \
                      command runs"
                 )
             }
             (PermissionMode::Plan, CommandConfinement::ReducedWithSecrets) => format!(
-                "{secrets}: commands that are known to read are asked about, and no other command \
+                "{secrets}: commands that are known to read need approval, and no other command \
                  runs"
             ),
             (PermissionMode::Plan, CommandConfinement::Reduced) => {

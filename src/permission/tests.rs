@@ -506,7 +506,7 @@ fn session_answer_describes_its_grant() {
     for (call, allows) in table {
         let asked = reason(call, AnswerSource::Human);
         assert!(
-            asked.ends_with(&format!("; an answer for this session would allow {allows}")),
+            asked.ends_with(&format!("; an answer for this session allows {allows}")),
             "{asked}"
         );
         for asking in [AnswerSource::Yes, AnswerSource::Nobody] {

@@ -35,7 +35,7 @@ use crate::keymap::{EditAction, KeyAction, Keymap};
 use crate::permission_prompt::{KeyOutcome, PermissionPrompts};
 use crate::scrollback::Scrollback;
 use crate::selector::Selector;
-use crate::theme::{Role, Theme};
+use crate::theme::{OwnTheme, Role, Theme};
 use crate::view::View;
 use crate::viewer::Viewer;
 
@@ -128,6 +128,8 @@ pub(super) struct App {
     pub(super) sources: SelectionSources,
     pub(super) session: String,
     pub(super) theme: Theme,
+    /// Themes of the user.
+    pub(super) own_themes: Vec<&'static OwnTheme>,
     pub(super) keymap: Keymap,
     /// Finished rows, if the UI uses the alternate screen, where the terminal keeps none; `None` if
     /// it does not.
@@ -219,6 +221,7 @@ impl App {
                 }
             }
             InputEvent::Focus(_) => return Vec::new(),
+            InputEvent::Background(color) => self.theme = self.theme.on_background(color),
             InputEvent::Gone => self.effects.push(Effect::Leave(Exit::HangUp)),
         }
         self.update_completion();

@@ -325,7 +325,7 @@ mod tests {
         assert!(Completion::of_files("ex", ":3", &[], &agents).unwrap().is_empty());
         let none = Completion::of_files("nosuch", ":1-3", &[], &[]).unwrap();
         assert!(none.is_empty());
-        let rows = none.rows(80, 5, Theme::Plain);
+        let rows = none.rows(80, 5, Theme::PLAIN);
         let text: String = rows[0].spans.iter().map(|span| span.content.as_ref()).collect();
         assert!(rows.len() == 1 && text.contains("no file matches \"nosuch\""), "{text}");
     }

@@ -359,7 +359,7 @@ impl Composer {
 /// broken into rows as in [`Composer::rows`].
 fn cursor_in(before: &str, columns: usize) -> (usize, usize) {
     let under = [Span::raw("  ")];
-    let rows = break_rows(&sanitize(before), columns, &under, &under, Theme::Plain);
+    let rows = break_rows(&sanitize(before), columns, &under, &under, Theme::PLAIN);
     let last = rows.last().map_or(2, |row| columns_of(&row.spans));
     (last, rows.len() - 1)
 }

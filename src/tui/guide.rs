@@ -1,11 +1,11 @@
-//! Test that the guide lists the keys and commands of the program.
+//! Test that guide and reference list the keys and commands of the program.
 
 use posse_frontend::commands::COMMANDS;
 
 use crate::keymap::{ANSWERS, BINDINGS, shown};
 
-/// The generated tables by the marks before them in the guide.
-fn tables() -> [(&'static str, String); 3] {
+/// The generated tables: file below `docs/`, the mark before the table, and the table.
+fn tables() -> [(&'static str, &'static str, String); 3] {
     let letters = |rows: &[(char, &str)]| {
         let rows = rows.iter().map(|(key, what)| format!("| `{key}` | {what} |\n"));
         format!("| key | does |\n|---|---|\n{}", rows.collect::<Vec<_>>().concat())
@@ -20,12 +20,14 @@ fn tables() -> [(&'static str, String); 3] {
         format!("| `/{}{argument}` | {} | {} |\n", entry.name, aliases.join(", "), entry.help)
     });
     [
-        ("answers", letters(ANSWERS)),
+        ("guide/tui.md", "answers", letters(ANSWERS)),
         (
+            "reference/keys.md",
             "keys",
             format!("| name | keys | does |\n|---|---|---|\n{}", keys.collect::<Vec<_>>().concat()),
         ),
         (
+            "reference/commands.md",
             "commands",
             format!(
                 "| command | also | does |\n|---|---|---|\n{}",
@@ -35,27 +37,26 @@ fn tables() -> [(&'static str, String); 3] {
     ]
 }
 
-/// The guide with the current tables.
-fn written(guide: &str) -> String {
-    let mut text = guide.to_owned();
-    for (name, table) in tables() {
-        let mark = format!("<!-- {name} -->\n");
-        let at = text.find(&mark).unwrap_or_else(|| panic!("no mark for {name}")) + mark.len();
-        let rest =
-            text[at..].trim_start_matches('\n').lines().skip_while(|line| line.starts_with('|'));
-        let rest = rest.collect::<Vec<_>>().join("\n") + "\n";
-        text = format!("{}\n{table}\n{}", &text[..at], rest.trim_start_matches('\n'));
-    }
-    text
+/// The page with the current table after its mark.
+fn written(page: &str, name: &str, table: &str) -> String {
+    let mark = format!("<!-- {name} -->\n");
+    let at = page.find(&mark).unwrap_or_else(|| panic!("no mark for {name}")) + mark.len();
+    let rest = page[at..].trim_start_matches('\n').lines().skip_while(|line| line.starts_with('|'));
+    let rest = rest.collect::<Vec<_>>().join("\n");
+    let text = format!("{}\n{table}\n{}", &page[..at], rest.trim_start_matches('\n'));
+    format!("{}\n", text.trim_end())
 }
 
 #[test]
-fn the_guide_lists_every_key_and_command() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/tui.md");
-    let guide = std::fs::read_to_string(path).unwrap();
-    let expected = written(&guide);
-    if std::env::var_os("POSSE_WRITE_GUIDE").is_some() {
-        std::fs::write(path, &expected).unwrap();
+fn guide_and_reference_list_every_key_and_command() {
+    for (file, name, table) in tables() {
+        let path = format!("{}/../../docs/{file}", env!("CARGO_MANIFEST_DIR"));
+        let page = std::fs::read_to_string(&path).unwrap();
+        let expected = written(&page, name, &table);
+        if std::env::var_os("POSSE_WRITE_GUIDE").is_some() {
+            std::fs::write(&path, &expected).unwrap();
+        }
+        let fix = "POSSE_WRITE_GUIDE=1 cargo test -p posse-tui guide writes it";
+        assert_eq!(page, expected, "docs/{file}: {fix}");
     }
-    assert_eq!(guide, expected, "POSSE_WRITE_GUIDE=1 cargo test --lib tui::guide writes it");
 }

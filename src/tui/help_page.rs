@@ -308,7 +308,7 @@ mod tests {
     }
 
     fn screen(page: &mut HelpPage, columns: usize, rows: usize) -> String {
-        let rows = page.rows(columns, rows, Theme::Plain);
+        let rows = page.rows(columns, rows, Theme::PLAIN);
         rows.iter().map(|row| text_of_row(row) + "\n").collect()
     }
 
@@ -343,7 +343,7 @@ mod tests {
             let total: usize = page.found().iter().map(|(_, entries)| entries.len()).sum();
             for _ in 1..total {
                 page.key(KeyEvent::from(KeyCode::Down));
-                let shown = page.rows(columns, rows, Theme::Plain);
+                let shown = page.rows(columns, rows, Theme::PLAIN);
                 assert!(shown.len() <= rows.max(3), "{columns}x{rows}");
                 let is_marked = shown.iter().any(|row| text_of_row(row).starts_with('▸'));
                 assert!(is_marked, "{columns}x{rows}: {}", page.chosen);

@@ -76,7 +76,7 @@ fn handle_event(list: &mut Selector, event: InputEvent) -> Option<Picked> {
             list.filter_by(&text);
             return None;
         }
-        InputEvent::Focus(_) => return None,
+        InputEvent::Focus(_) | InputEvent::Background(_) => return None,
         InputEvent::Gone => return Some(Picked::Nothing),
     };
     let outcome = match key {

@@ -1,10 +1,12 @@
 //! Parser of terminal input: bytes to keys and pastes. Pure; memory is bounded for any input.
 //!
-//! Replies of a terminal to queries are parsed in order to be dropped: a late reply, or one to
-//! another program, is no key.
+//! Replies of a terminal to queries are no keys. Only the report of its background colour has a
+//! meaning; all others, late replies or replies to other programs, are dropped.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use memchr::memmem::find;
+
+use crate::theme::Rgb;
 
 /// Maximum bytes of a paste; further bytes are dropped.
 const PASTE_BYTES_MAX: usize = 32 << 20;
@@ -24,6 +26,8 @@ pub(super) enum InputEvent {
     Paste(String),
     /// The terminal has reported that it is focused now (true), or is not any more (false).
     Focus(bool),
+    /// The terminal has reported its background colour.
+    Background(Rgb),
     /// The terminal is gone.
     Gone,
 }
@@ -59,6 +63,8 @@ enum ParsedBytes {
     Paste,
     /// A report about the focus of the terminal.
     Focus(bool),
+    /// A report about the background colour of the terminal.
+    Background(Rgb),
 }
 
 impl ParsedBytes {
@@ -132,6 +138,7 @@ impl Parser {
                 ParsedBytes::Nothing => (),
                 ParsedBytes::Paste => self.paste = Some(Vec::new()),
                 ParsedBytes::Focus(focused) => inputs.push(InputEvent::Focus(focused)),
+                ParsedBytes::Background(color) => inputs.push(InputEvent::Background(color)),
             }
         }
         if self.pending.is_empty() {
@@ -208,14 +215,33 @@ fn escape(bytes: &[u8]) -> Option<(usize, ParsedBytes)> {
     }
 }
 
-/// Parses a string sequence up to its end, a bell or `ESC \`. The sequence has no meaning. `None`
-/// if its end has not arrived yet; above [`SEQUENCE_BYTES_MAX`] bytes it ends with the buffer.
+/// Parses a string sequence up to its end, a bell or `ESC \`. `None` if its end has not arrived yet;
+/// above [`SEQUENCE_BYTES_MAX`] bytes it ends with the buffer.
 fn string(bytes: &[u8]) -> Option<(usize, ParsedBytes)> {
     let bell = find(bytes, b"\x07").map(|at| at + 1);
     let end = find(&bytes[1..], b"\x1b\\").map(|at| at + 3);
     let endless = (bytes.len() > SEQUENCE_BYTES_MAX).then_some(bytes.len());
     let length = bell.into_iter().chain(end).min().or(endless)?;
-    Some((length, ParsedBytes::Nothing))
+    let background = background(&bytes[..length]);
+    Some((length, background.map_or(ParsedBytes::Nothing, ParsedBytes::Background)))
+}
+
+/// The colour in a report of the background colour: `ESC ] 11 ; rgb:RRRR/GGGG/BBBB`, with one to four
+/// hexadecimal digits each and an optional alpha value (`rgba:`).
+fn background(sequence: &[u8]) -> Option<Rgb> {
+    let text = std::str::from_utf8(sequence).ok()?.strip_prefix("\x1b]11;")?;
+    let text = text.trim_end_matches(['\x07', '\x1b', '\\']);
+    let channels = text.strip_prefix("rgb:").or_else(|| text.strip_prefix("rgba:"))?;
+    let channel = |digits: &str| {
+        let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let value = u32::from_str_radix(digits, 16).ok().filter(|_| is_hex)?;
+        let largest = 16_u32.checked_pow(u32::try_from(digits.len()).ok()?)? - 1;
+        u8::try_from(value * 255 / largest).ok()
+    };
+    let mut channels = channels.split('/').take(3).map(|digits| {
+        Some(digits).filter(|digits| (1..=4).contains(&digits.len())).and_then(channel)
+    });
+    Some(Rgb(channels.next()??, channels.next()??, channels.next()??))
 }
 
 fn control_sequence(bytes: &[u8]) -> Option<(usize, ParsedBytes)> {
@@ -395,8 +421,12 @@ mod tests {
             b"\x1b[?62;22c",
             b"\x1b[>1;10;0c",
             b"\x1b[?2026;2$y",
-            b"\x1b]11;rgb:0000/0000/0000\x07",
-            b"\x1b]11;rgb:0000/0000/0000\x1b\\",
+            b"\x1b]10;rgb:0000/0000/0000\x07",
+            b"\x1b]11;rgb:0000/0000\x07",
+            b"\x1b]11;rgb:00000/0000/0000\x07",
+            b"\x1b]11;rgb:+1/+1/+1\x07",
+            b"\x1b]11;rgb://\x07",
+            b"\x1b]11;?\x1b\\",
             b"\x1bP1+r544e=78\x1b\\",
             b"\x1b_Gi=31;OK\x1b\\",
             b"\x1b[?1u",
@@ -405,6 +435,19 @@ mod tests {
         ];
         for bytes in table {
             assert_eq!(all(bytes), [], "{}", String::from_utf8_lossy(bytes));
+        }
+    }
+
+    #[test]
+    fn report_of_the_background_colour() {
+        let table: &[(&[u8], Rgb)] = &[
+            (b"\x1b]11;rgb:0000/8080/ffff\x07", Rgb(0, 0x80, 0xff)),
+            (b"\x1b]11;rgb:00/80/ff\x1b\\", Rgb(0, 0x80, 0xff)),
+            (b"\x1b]11;rgb:0/8/f\x1b\\", Rgb(0, 0x88, 0xff)),
+            (b"\x1b]11;rgba:ffff/0000/0000/8000\x07", Rgb(0xff, 0, 0)),
+        ];
+        for (bytes, color) in table {
+            assert_eq!(all(bytes), [InputEvent::Background(*color)], "{bytes:?}");
         }
     }
 

@@ -47,7 +47,7 @@ use posse_frontend::{BackgroundJob, ListedValue, Selectable, Sessions, Task};
 pub use inline::{Picked, pick};
 pub use keymap::{KeybindingMistake, check_bindings};
 pub use markdown::plain_text;
-pub use theme::Theme;
+pub use theme::{ColorDepth, OwnTheme, Theme};
 
 /// Services of the environment besides sessions: facts for the first setup, the user's editor,
 /// image files and the working directory.
@@ -124,6 +124,12 @@ pub struct SetupFacts {
 pub struct Options {
     /// Colour theme at the start; `/theme` changes it.
     pub theme: Theme,
+    /// Themes of the user, for `/theme`.
+    pub own_themes: Vec<&'static OwnTheme>,
+    /// Warnings that are shown at the start.
+    pub warnings: Vec<String>,
+    /// True if the terminal is asked for its background colour, on which some themes depend.
+    pub asks_background: bool,
     /// True if sessions are stored, so that they can be resumed.
     pub kept: bool,
     /// Flags that resuming a session needs again.

@@ -58,7 +58,7 @@ pub(super) fn rows(text: &str, columns: usize, theme: Theme) -> Vec<TextRow> {
 /// count as 4. A table that is wider is written cell by cell. Every line ends with a newline.
 pub fn plain_text(text: &str, columns: usize) -> String {
     let mut plain = String::new();
-    for row in rows(text, columns, Theme::Plain) {
+    for row in rows(text, columns, Theme::PLAIN) {
         let line: String = row.spans.iter().map(|span| span.content.as_ref()).collect();
         plain.push_str(line.trim_end());
         plain.push('\n');

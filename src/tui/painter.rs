@@ -12,7 +12,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use unicode_segmentation::UnicodeSegmentation;
 
-use crate::text::{TextRow, is_reordering, width};
+use crate::text::{TextRow, columns_of, is_reordering, width};
 
 /// Sequence that erases everything from the cursor on, if the cursor is in the first column. It
 /// clears the first row separately, because some terminals copy erased rows to their scrollback if
@@ -298,6 +298,18 @@ impl Out {
 
     /// Writes a row, cut at `columns`: a longer one would wrap.
     fn row(&mut self, row: &TextRow, columns: usize) {
+        self.text_of_row(row, columns);
+        // The background of the row extends to the right edge. Erased cells are no content, so the
+        // row is not longer for terminals that reflow. In the last column the cursor would be on the
+        // last character.
+        if row.style.bg.is_some() && columns_of(&row.spans) < columns {
+            self.set(Style { bg: row.style.bg, ..Style::new() });
+            self.raw(b"\x1b[K");
+        }
+        self.set(Style::new());
+    }
+
+    fn text_of_row(&mut self, row: &TextRow, columns: usize) {
         let mut left = columns;
         for span in &row.spans {
             let style = row.style.patch(span.style);
@@ -310,13 +322,12 @@ impl Out {
             for grapheme in span.content.graphemes(true) {
                 let wide = width(grapheme);
                 if wide > left {
-                    return self.set(Style::new());
+                    return;
                 }
                 self.styled(grapheme, style);
                 left -= wide;
             }
         }
-        self.set(Style::new());
     }
 
     fn cells(&mut self, buffer: &Buffer, y: u16, from: usize, to: usize) {
@@ -366,10 +377,14 @@ const MODIFIERS: [(Modifier, u8); 6] = [
     (Modifier::CROSSED_OUT, 9),
 ];
 
-/// SGR code of a palette colour; `None` for other colours, which themes do not use. `base`: 30 for
-/// the foreground, 40 for the background.
-fn code_of(color: Color, base: u8) -> Option<u8> {
+/// SGR code of a colour; `None` for the terminal's own. `base`: 30 for the foreground, 40 for the
+/// background.
+fn code_of(color: Color, base: u8) -> Option<String> {
     let nth = match color {
+        Color::Rgb(red, green, blue) => {
+            return Some(format!("{};2;{red};{green};{blue}", base + 8));
+        }
+        Color::Indexed(index) => return Some(format!("{};5;{index}", base + 8)),
         Color::Black => 0,
         Color::Red => 1,
         Color::Green => 2,
@@ -386,9 +401,9 @@ fn code_of(color: Color, base: u8) -> Option<u8> {
         Color::LightMagenta => 65,
         Color::LightCyan => 66,
         Color::White => 67,
-        Color::Reset | Color::Rgb(..) | Color::Indexed(_) => return None,
+        Color::Reset => return None,
     };
-    Some(base + nth)
+    Some((base + nth).to_string())
 }
 
 #[cfg(test)]

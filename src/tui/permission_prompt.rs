@@ -443,13 +443,10 @@ impl PermissionPrompts {
         let mark = [span(theme, Role::Warn, "? ")];
         rows.extend(wrap(&title, columns, &mark, &[Span::raw("  ")]).into_iter().take(3));
         let walk = open.hunks.as_ref().and_then(HunkForm::walk);
-        let facts = [
-            (open.agent.as_deref(), "asked by"),
-            (Some(open.reason.as_str()).filter(|reason| !reason.is_empty()), "because"),
-        ];
-        for (fact, label) in facts {
-            if let Some(fact) = fact {
-                let text = [span(theme, Role::Dim, format!("{label} {fact}"))];
+        let agent = open.agent.as_ref().map(|agent| format!("asked by {agent}"));
+        for fact in [agent, Some(open.reason.clone())].into_iter().flatten() {
+            if !fact.is_empty() {
+                let text = [span(theme, Role::Dim, fact)];
                 let lines = wrap(&text, columns, &[Span::raw("  ")], &[Span::raw("    ")]);
                 rows.extend(lines.into_iter().take(8));
             }
@@ -538,9 +535,9 @@ impl PermissionPrompts {
             if keys_ignored { (Role::Dim, Role::Dim) } else { (Role::Strong, Role::Text) };
         let keys = [
             (Some(Scope::Once), "y", "once"),
-            (Some(Scope::Agent), "i", "for this agent, until this session ends"),
-            (Some(Scope::Session), "s", "until this session ends"),
-            (Some(Scope::Project), "p", "in this project, until it expires"),
+            (Some(Scope::Agent), "i", "for this agent"),
+            (Some(Scope::Session), "s", "this session"),
+            (Some(Scope::Project), "p", "this project, until it expires"),
             (Some(Scope::Global), "a", "everywhere, until it expires"),
             (None, "n", "no"),
             (None, "r", "no, and say why"),

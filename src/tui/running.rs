@@ -122,6 +122,7 @@ fn app_of(options: &mut Options, history: &History) -> App {
     let mut app = App::default();
     app.composer = Composer::new(history.lines());
     app.theme = options.theme;
+    app.own_themes = std::mem::take(&mut options.own_themes);
     app.scrollback = options.alternate.then(Scrollback::default);
     app.view.hides_thinking = !options.shows_thinking;
     app.view.status.mode_label = options.mode_label;
@@ -150,6 +151,7 @@ pub(super) async fn run(
         keyboard_flags: options.keyboard_flags,
         focus_reports: notifications.needs_focus(),
         title: (notifications.save_title(), notifications.restore_title()),
+        asks_background: options.asks_background && app.theme.depends_on_background(),
     };
     let terminal = Terminal::acquire(modes).map_err(failed)?;
     terminal::capture_panics();
@@ -231,6 +233,9 @@ impl Tui<'_> {
             }
         }
         self.forget_branch();
+        for warning in std::mem::take(&mut self.options.warnings) {
+            self.app.view.note(Role::Warn, format!("warning: {warning}"));
+        }
         self.restore_draft();
         // Output that was printed meanwhile is above the live region.
         self.invalidate();

@@ -382,7 +382,7 @@ mod tests {
         let names = ["a-large", "b-medium"].map(listed).to_vec();
         let mut selector = Selector::new(Selectable::Model, names, "b-medium", "its default");
         let text = |selector: &Selector| {
-            let rows = selector.rows(60, Theme::Plain);
+            let rows = selector.rows(60, Theme::PLAIN);
             rows.iter().map(|row| crate::testing::text_of_row(row) + "\n").collect::<String>()
         };
         let shown = text(&selector);

@@ -21,7 +21,7 @@ pub(super) fn sgr_row(line: &str, columns: usize, theme: Theme) -> TextRow {
         let (piece, sequence, after) = next_sequence(rest);
         let text = cut(&sanitize(piece), room);
         room -= width(&text);
-        let shown = if theme == Theme::Plain { Style::new() } else { style };
+        let shown = if theme.name() == "none" { Style::new() } else { style };
         if !text.is_empty() {
             spans.push(Span::styled(text, shown));
         }
@@ -141,7 +141,7 @@ mod tests {
     fn colours_are_kept_and_everything_else_is_removed() {
         let line =
             "a\u{1b}[31;1mred\u{1b}[0m \u{1b}[38;5;200mx\u{1b}[48;2;1;2;3my\u{1b}[39;49;22mz";
-        let row = sgr_row(line, 80, Theme::Dark);
+        let row = sgr_row(line, 80, Theme::default());
         assert_eq!(text_of_row(&row), "ared xyz");
         let styles: Vec<Style> = row.spans.iter().map(|span| span.style).collect();
         let red = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(styles[..4], [Style::new(), red, Style::new(), pink]);
         assert_eq!(styles[4], pink.bg(Color::Rgb(1, 2, 3)));
         assert_eq!((styles[5].fg, styles[5].bg), (None, None));
-        let plain = sgr_row(line, 80, Theme::Plain);
+        let plain = sgr_row(line, 80, Theme::PLAIN);
         assert!(plain.spans.iter().all(|span| span.style == Style::new()));
         let hostile = [
             ("a\u{1b}[2Jb", "ab"),
@@ -161,15 +161,18 @@ mod tests {
             ("a\u{202e}b", "a\\u{202e}b"),
         ];
         for (line, expected) in hostile {
-            assert_eq!(text_of_row(&sgr_row(line, 80, Theme::Dark)), expected, "{line:?}");
+            assert_eq!(text_of_row(&sgr_row(line, 80, Theme::default())), expected, "{line:?}");
         }
-        assert_eq!(text_of_row(&sgr_row("\u{1b}[31mab\u{1b}[32mcd漢", 5, Theme::Dark)), "abcd");
+        assert_eq!(
+            text_of_row(&sgr_row("\u{1b}[31mab\u{1b}[32mcd漢", 5, Theme::default())),
+            "abcd"
+        );
     }
 
     proptest! {
         #[test]
         fn a_row_never_controls_the_terminal(line in "(\\PC|\u{1b}|\\[|;|m|[0-9]|\r|\u{7}){0,60}") {
-            let row = sgr_row(&line, 40, Theme::Dark);
+            let row = sgr_row(&line, 40, Theme::default());
             let text = text_of_row(&row);
             prop_assert!(width(&text) <= 40, "{text:?}");
             prop_assert!(!text.contains(|c: char| c.is_control()), "{text:?}");

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     fn shown(status: &Status, columns: usize) -> String {
-        status.row(columns, Theme::Plain).spans.iter().map(|span| span.content.as_ref()).collect()
+        status.row(columns, Theme::PLAIN).spans.iter().map(|span| span.content.as_ref()).collect()
     }
 
     #[test]

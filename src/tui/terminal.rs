@@ -1,6 +1,6 @@
 //! The terminal: raw mode, reading and writing, and restoring it.
 //!
-//! The terminal is never queried. Reading and writing run on threads of their own, so a slow
+//! The terminal is asked for its background colour once, and the answer is never waited for. Reading and writing run on threads of their own, so a slow
 //! terminal does not delay the handling of events.
 
 mod reader;
@@ -40,6 +40,15 @@ const FAST_WRITE_MAX: Duration = Duration::from_millis(5);
 /// Maximum wait for a pending frame after a panic.
 const LAST_FRAME: Duration = Duration::from_millis(200);
 
+/// Query for the background colour (OSC 11 of xterm).
+const ASK_BACKGROUND: &[u8] = b"\x1b]11;?\x1b\\";
+
+/// Maximum time after the query for the background colour at which a reply is expected.
+const REPLY_MAX: Duration = Duration::from_secs(1);
+
+/// Wait for the reply at the exit, if none has arrived within [`REPLY_MAX`] of the query.
+const LATE_REPLY_MAX: Duration = Duration::from_millis(100);
+
 /// Modes of the terminal besides raw mode and bracketed paste.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TerminalModes {
@@ -49,6 +58,8 @@ pub(super) struct TerminalModes {
     pub(super) focus_reports: bool,
     /// Sequences that save and restore the window title; empty if it is not changed.
     pub(super) title: (&'static [u8], &'static [u8]),
+    /// True if the terminal is asked for its background colour at the start.
+    pub(super) asks_background: bool,
 }
 
 /// The terminal in raw mode. Dropping this value restores the terminal.
@@ -60,6 +71,8 @@ pub(super) struct Terminal {
     /// True if the alternate screen is active.
     pub(super) alternate_screen: bool,
     restored: bool,
+    /// Time of the query for the background colour; `None` if none is open.
+    asked: Option<Instant>,
     /// True while the terminal is restored temporarily.
     released: bool,
 }
@@ -98,17 +111,28 @@ impl Terminal {
             }
         })?;
         raw(&found)?;
-        let terminal = Terminal {
+        let mut terminal = Terminal {
             found,
             modes,
             writer,
             state,
             alternate_screen: false,
             restored: false,
+            asked: None,
             released: false,
         };
-        terminal.write(acquire_sequence(&terminal.modes));
+        let mut bytes = acquire_sequence(&terminal.modes);
+        if terminal.modes.asks_background {
+            bytes.extend_from_slice(ASK_BACKGROUND);
+            terminal.asked = Some(Instant::now());
+        }
+        terminal.write(bytes);
         Ok(terminal)
+    }
+
+    /// Registers that the terminal has reported its background colour.
+    pub(super) fn background_reported(&mut self) {
+        self.asked = None;
     }
 
     /// Returns `true` if no write is pending.
@@ -187,7 +211,13 @@ impl Terminal {
         self.write(restore_sequence(self.alternate_screen, &self.modes, &last));
         // A terminal that accepts no more output must not block the exit.
         tokio::time::timeout(Duration::from_secs(2), self.write_finished()).await.ok();
-        tcsetattr(io::stdin(), SetArg::TCSANOW, &self.found).ok();
+        let mut when = SetArg::TCSANOW;
+        if self.asked.is_some_and(|asked| asked.elapsed() < REPLY_MAX) {
+            // A late reply must not be input of the shell.
+            tokio::time::sleep(LATE_REPLY_MAX).await;
+            when = SetArg::TCSAFLUSH;
+        }
+        tcsetattr(io::stdin(), when, &self.found).ok();
         self.restored = true;
     }
 }
@@ -310,6 +340,7 @@ mod tests {
             keyboard_flags: true,
             focus_reports: true,
             title: (b"\x1b[22;2t", b"\x1b[23;2t"),
+            asks_background: true,
         };
         assert_eq!(text(acquire_sequence(&all)), "\x1b[22;2t\x1b[?2004h\x1b[>1u\x1b[?1004h");
         assert_eq!(

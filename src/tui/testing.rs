@@ -34,7 +34,7 @@ impl TestScreen {
     /// A new session without messages.
     pub(crate) fn new() -> TestScreen {
         let mut app = App::default();
-        app.theme = Theme::Plain;
+        app.theme = Theme::PLAIN;
         app.session = "20261122-101500-abcdef".to_owned();
         app.sources = SelectionSources {
             provider: "ANTHROPIC_API_KEY is set".to_owned(),
@@ -237,7 +237,7 @@ pub(crate) fn question(id: &str, detail: &str) -> Event {
         tool: "bash".to_owned(),
         summary: format!("run {}", detail.lines().next().unwrap_or_default()),
         detail: detail.to_owned(),
-        reason: "commands that change files are asked about".to_owned(),
+        reason: "commands that change files need approval".to_owned(),
         scopes: vec![Scope::Once, Scope::Session, Scope::Project, Scope::Global],
         user_request: None,
         trial: None,

@@ -55,7 +55,8 @@ pub(super) fn columns_of(spans: &[Span<'_>]) -> usize {
 
 /// Puts a prefix before a row.
 pub(super) fn prefixed(prefix: &[Span<'static>], row: TextRow) -> TextRow {
-    prefix.iter().cloned().chain(row.spans).collect()
+    let spans: Vec<_> = prefix.iter().cloned().chain(row.spans).collect();
+    Line::from(spans).style(row.style)
 }
 
 /// Wraps a sanitized text of several lines into rows. Continuation rows are indented by the indent

@@ -169,13 +169,13 @@ fn first_start_in_a_project_says_what_the_mode_means() {
     let first = seen(&["--permission-mode", "auto"]);
     for part in [
         "permission mode auto: ",
-        "your own programs that watch the workspace",
+        "Programs of yours that watch the workspace",
         "/permission-mode or --permission-mode changes it",
     ] {
         assert!(first.contains(part), "{part}: {first}");
     }
     let second = seen(&["--permission-mode", "auto"]);
-    assert!(!second.contains("your own programs"), "{second}");
+    assert!(!second.contains("Programs of yours"), "{second}");
 }
 
 #[test]

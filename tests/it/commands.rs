@@ -54,9 +54,9 @@ const EXPECTED: &[(&str, &str, &str, &str)] = &[
     ("exit", "/exit", "", ""),
 ];
 
-/// Command names in the guide, which is generated from the table.
+/// Command names in the reference, which is generated from the table.
 fn names() -> Vec<String> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guide/tui.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/commands.md");
     let guide = std::fs::read_to_string(path).unwrap();
     let after = guide.split("<!-- commands -->").nth(1).unwrap();
     let rows = after.lines().filter_map(|line| line.strip_prefix("| `/"));

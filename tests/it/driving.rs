@@ -332,9 +332,9 @@ fn parts_of_a_list_are_granted_one_after_the_other() {
     for (part, rest) in [("touch one", true), ("mkdir two", false)] {
         let question = client.wait_for("permission.requested");
         let reason = question["reason"].as_str().unwrap();
-        assert!(reason.contains(&format!("a grant would cover `{part}`")), "{reason}");
+        assert!(reason.contains(&format!("a saved answer allows `{part}`")), "{reason}");
         assert!(!reason.contains("`ls`"), "{reason}");
-        assert_eq!(reason.contains("the rest is then asked about"), rest, "{reason}");
+        assert_eq!(reason.contains("the rest is asked next"), rest, "{reason}");
         assert!(!machine.work("two").exists());
         client.answer(&question, &json!({"decision": "allow", "scope": "session"}));
         let granted = client.wait_for("permission.granted");

@@ -241,7 +241,7 @@ fn lists_and_shows_sessions() {
     insta::assert_snapshot!(clean(shown.stdout), @r"
     ·  started   build with scripted-1 (local) in WORK, posse ·
     ·  you       say hi
-    ·  asked     run echo hi; exit · (`exit · no rule or grant covers it; it has no network)
+    ·  asked     run echo hi; exit · (`exit · not covered by a rule or grant; it has no network)
     ·  allowed   by --yes, once
     ·  call      run echo hi; exit ·
     ·  done      hi (1 more line, · ms)

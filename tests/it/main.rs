@@ -107,6 +107,8 @@ mod long_run;
 
 // References that are written from the program.
 mod reference;
+// Links, table of contents and examples of the documents.
+mod book;
 // Errors of command line and configuration.
 mod cli;
 // A user with nothing but a shell.

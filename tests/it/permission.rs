@@ -32,9 +32,9 @@ fn unattended_denial_continues_and_exits_with_4() {
     assert!(!machine.work("made-by-bash").exists() && !machine.work("src").exists());
     let results = server.tool_results();
     insta::assert_snapshot!(results[..2].join("\n---\n"), @r"
-    Denied: `touch made-by-bash`: no rule or grant covers it; no user can be asked
+    Denied: `touch made-by-bash`: not covered by a rule or grant; no user can be asked
     ---
-    Denied: changes to files are asked about; no user can be asked
+    Denied: changes to files need approval; no user can be asked
     ");
     assert!(results[2].contains("still here"), "{}", results[2]);
     // The lines that name the session differ from run to run.
@@ -43,12 +43,12 @@ fn unattended_denial_continues_and_exits_with_4() {
     let shown = shown.replace(&machine.path("work").display().to_string(), "/project");
     insta::assert_snapshot!(shown, @r#"
     sandbox full: workspace-write, no network
-    ! denied: `touch made-by-bash`: no rule or grant covers it; no user can be asked
+    ! denied: `touch made-by-bash`: not covered by a rule or grant; no user can be asked
       rule: {"decision":"allow","match":{"commandPrefix":"touch made-by-bash"},"tool":"bash"}
-      ✗ bash denied: `touch made-by-bash`: no rule or grant covers it; no user can be asked
-    ! denied: changes to files are asked about; no user can be asked
+      ✗ bash denied: `touch made-by-bash`: not covered by a rule or grant; no user can be asked
+    ! denied: changes to files need approval; no user can be asked
       rule: {"decision":"allow","match":{"pathGlob":"/project/src/new.rs"},"tool":"write_file"}
-      ✗ write_file denied: changes to files are asked about; no user can be asked
+      ✗ write_file denied: changes to files need approval; no user can be asked
     • read there.txt
     error[PRM001]: 2 permission requests denied: no user could be asked
       fix: run it in a terminal, pass `--permission-mode auto`, which asks about less, pass `--yes`, or add the rule shown above
@@ -224,8 +224,8 @@ fn protected_files_need_a_user() {
     assert_eq!(machine.read("src/a.rs"), "x");
     let results = server.tool_results();
     insta::assert_snapshot!(results[..2].join("\n"), @r"
-    Denied: AGENTS.md is protected: it configures or triggers later code execution; it is asked about each time; no user can be asked
-    Denied: .github/workflows/ci.yml is protected: it configures or triggers later code execution; it is asked about each time; no user can be asked
+    Denied: AGENTS.md is protected: it configures or triggers later code execution; it needs approval each time; no user can be asked
+    Denied: .github/workflows/ci.yml is protected: it configures or triggers later code execution; it needs approval each time; no user can be asked
     ");
     assert!(!ended.stderr.contains("rule:"), "{}", ended.stderr);
 }
@@ -415,7 +415,7 @@ fn asks_the_user_at_a_terminal() {
     person.sees("[N] no: ");
     person.types("n\n");
     person.sees("src/a.rs");
-    person.sees("an answer for this session would allow every change below src/");
+    person.sees("an answer for this session allows every change below src/");
     person.sees("[s] for this session  [p] in this project  [N] no: ");
     person.types("s\n");
     // The second file of that folder is not asked about.

@@ -51,15 +51,17 @@ impl PermissionMode {
     /// The meaning of the mode in one line, for a person.
     pub fn about(self) -> &'static str {
         match self {
-            PermissionMode::Plan => "nothing is changed, and reading is free",
-            PermissionMode::Ask => "changes are asked about, and commands that do more than read",
+            PermissionMode::Plan => "nothing is changed; reading needs no approval",
+            PermissionMode::Ask => {
+                "changes need approval, and so do commands that do more than read"
+            }
             PermissionMode::Edits => {
-                "edits in the workspace are free, other commands are asked about"
+                "edits in the workspace are free, other commands need approval"
             }
             PermissionMode::Auto => {
-                "what stays inside the sandbox is free, the rest is asked about"
+                "commands and edits run in the sandbox without questions; what leaves it needs approval"
             }
-            PermissionMode::Locked => "only rules and grants allow, nothing is asked",
+            PermissionMode::Locked => "only what rules and grants allow runs; no questions",
         }
     }
 

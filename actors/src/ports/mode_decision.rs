@@ -39,7 +39,7 @@ pub enum EffectClass {
 pub enum Coverage {
     /// It is always denied, or a deny rule matches.
     Denied,
-    /// It is asked about each time, whatever grants, rules or flags say.
+    /// It needs approval each time, whatever grants, rules or flags say.
     AskedEachTime,
     /// A rule asks about it.
     AskedByRule,

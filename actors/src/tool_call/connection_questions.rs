@@ -159,7 +159,8 @@ fn duration(wait: Duration) -> String {
 /// Reason why nothing is asked about connections in `mode`. `None`: a person is asked.
 fn denial(mode: PermissionMode) -> Option<String> {
     let is_closed = matches!(mode, PermissionMode::Plan | PermissionMode::Locked);
-    is_closed.then(|| format!("the permission mode is {mode}: no new domain is asked about"))
+    is_closed
+        .then(|| format!("the permission mode is {mode}: connections to new domains are refused"))
 }
 
 /// Policy of one question: a grant for exactly this target allows it, otherwise a person decides.

@@ -1,4 +1,4 @@
-//! Error codes: one variant, one meaning and one row in `docs/guide/error-codes.md` for each.
+//! Error codes: one variant, one meaning and one row in `docs/reference/error-codes.md` for each.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ macro_rules! error_codes {
         }
 
         impl ErrorCode {
-            /// All codes, in the order of `docs/guide/error-codes.md`.
+            /// All codes, in the order of `docs/reference/error-codes.md`.
             pub const ALL: &[ErrorCode] = &[$(ErrorCode::$variant),+];
 
             /// Text of the code, such as `CFG001`.
@@ -27,7 +27,7 @@ macro_rules! error_codes {
                 }
             }
 
-            /// Row of `docs/guide/error-codes.md`: code, meaning, fix, exit codes.
+            /// Row of `docs/reference/error-codes.md`: code, meaning, fix, exit codes.
             pub fn reference(self) -> [&'static str; 4] {
                 match self {
                     $(ErrorCode::$variant => [$code, $meaning, $fix, $exit],)+
@@ -70,7 +70,7 @@ error_codes! {
     FileNotTrusted = "CFG010", "3", "A file is not trusted: other users can change it, or its signature does not match.", "correct its permissions, or follow the message";
     ConfigContradiction = "CFG011", "2, 3", "Two settings contradict each other.", "change one of them";
     ConfigLaterVersion = "CFG012", "3", "A file was written by a later version of posse.", "use that version";
-    RuleInvalid = "CFG013", "3", "A permission rule is invalid.", "correct the rule as `posse help permissions` describes";
+    RuleInvalid = "CFG013", "3", "A permission rule is invalid.", "correct the rule as `posse help rules` describes";
     WorkspaceRootUnusable = "CFG014", "3", "A folder cannot be used as a workspace.", "name an accessible folder";
     ConfigPlainSecret = "CFG015", "-", "A configuration file contains a key in plain text.", "name a variable in `apiKeyEnv`";
     WorkspaceIsOwnFolder = "CFG016", "2", "The workspace contains or is a folder of posse.", "work in another folder";
@@ -188,7 +188,7 @@ error_codes! {
     SkillQuestionable = "SKL004", "3", "A field of a usable skill is questionable.", "correct the named field";
     SkillNotFound = "SKL005", "3", "There is no skill of that name.", "choose one of `posse skills`";
     ProjectNotTrusted = "TRU001", "-", "A project's settings, agents or skills are not used because it is not trusted.", "see `posse trust add`";
-    TrustDamaged = "TRU003", "8", "The stored trust is damaged.", "`posse trust clear` begins anew";
+    TrustDamaged = "TRU003", "8", "The stored trust is damaged.", "remove it with `posse trust clear`, then trust again";
     ProjectUnidentified = "TRU004", "2", "The folder of the project cannot be determined.", "name an accessible folder";
     TrustStale = "TRU005", "2", "The file differs from the accepted one.", "review it again with `posse trust show`";
     TrustUnconfirmed = "TRU006", "4", "Trusting a project requires a confirmation, and there is no terminal.", "review `posse trust show`, then follow the message";
@@ -232,11 +232,11 @@ pub const RESULT_CODES: &[[&str; 3]] = &[
     ["FIL002", "The system refused to read or write a file.", "see the reason in the message"],
     ["FIL003", "A file is read-only for everyone.", "make it writable if the change is wanted"],
     ["FIL005", "A binary file would be overwritten, and the change could not be taken back.", "the model moves the file away first"],
-    ["HK007", "A file of a hook changed while it ran; the session goes on with what it was started with.", "review the change, and start a new session"],
+    ["HK007", "A file of a hook changed while it ran; the session continues with the earlier content.", "review the change, and start a new session"],
     ["JOB001", "The maximum number of background jobs is running.", "raise `tools.bash.jobs`, or stop a job"],
     ["JOB002", "There is no such background job.", "the model uses a listed id"],
     ["SBX010", "A command touched a protected file; the text says whether it was restored, moved or left.", "review the named file; see `posse help protected-files`"],
-    ["SBX011", "A file with the name of a secret is hidden from commands, or shown to them as committed.", "see `posse help permissions`; list it in `sandbox.readSecrets` to show it"],
+    ["SBX011", "A file with the name of a secret is hidden from commands, or shown to them as committed.", "see `posse help secrets`; list it in `sandbox.readSecrets` to show it"],
     ["SH001", "A command is empty.", "the model gives a command"],
     ["SH002", "A command is too long.", "the model writes a script"],
     ["SH003", "A command contains a NUL character.", "the model leaves it out"],
@@ -305,7 +305,7 @@ mod tests {
         for [text, meaning, fix] in RESULT_CODES {
             writeln!(table, "| `{text}` | {meaning} | {fix} |").unwrap();
         }
-        let page = include_str!("../../../docs/guide/error-codes.md");
+        let page = include_str!("../../../docs/reference/error-codes.md");
         let rows = page.lines().filter(|line| line.starts_with("| `"));
         let written: Vec<&str> = rows.collect();
         assert!(

@@ -18,7 +18,7 @@ const PLACEHOLDERS: [(&str, &str); 6] = [
 fn documents() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut found = vec![root.join("README.md")];
-    for folder in ["docs", "docs/guide"] {
+    for folder in ["docs", "docs/guide", "docs/reference"] {
         let entries = fs::read_dir(root.join(folder)).unwrap();
         found.extend(entries.map(|entry| entry.unwrap().path()));
     }
@@ -27,16 +27,18 @@ fn documents() -> Vec<PathBuf> {
     found
 }
 
-/// Lines of blocks of shell code: those behind a fence with `sh`, and indented ones.
+/// Lines of blocks of shell code: those behind a fence with `sh` or `console`, and indented ones.
+/// Without the prompt of a transcript.
 fn code_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fence: Option<bool> = None;
     text.lines().enumerate().filter_map(move |(at, line)| {
         if let Some(language) = line.trim_start().strip_prefix("```") {
-            fence = if fence.is_some() { None } else { Some(language == "sh") };
+            fence = if fence.is_some() { None } else { Some(matches!(language, "sh" | "console")) };
             return None;
         }
         let is_code = fence.unwrap_or_else(|| line.starts_with("    "));
-        is_code.then_some((at + 1, line.trim_start()))
+        let line = line.trim_start();
+        is_code.then_some((at + 1, line.strip_prefix("$ ").unwrap_or(line)))
     })
 }
 

@@ -6,7 +6,8 @@ use std::fs;
 use super::*;
 use crate::tests::ConfigFolders;
 
-const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/configuration.md");
+const DOCUMENT: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/configuration.md");
 
 /// Checks a value against the schema keywords in use; patterns are not checked.
 fn fits(schema: &Value, value: &Value) -> bool {
@@ -109,31 +110,16 @@ fn every_key_has_a_description() {
 }
 
 #[test]
-fn guide_lists_every_key() {
+fn reference_lists_every_key() {
     let mut guide = fs::read_to_string(DOCUMENT).unwrap();
     if std::env::var_os("POSSE_WRITE_GUIDE").is_some() {
-        guide.truncate(guide.find("### Keys\n").unwrap());
+        guide.truncate(guide.find("## Keys\n").unwrap());
         guide.push_str(&reference());
         fs::write(DOCUMENT, &guide).unwrap();
     }
     assert!(
         guide.ends_with(&reference()),
-        "docs/guide/configuration.md does not end with what `posse config reference` prints; \
-         POSSE_WRITE_GUIDE=1 cargo test -p posse-config guide writes it"
+        "docs/reference/configuration.md does not end with what `posse config reference` prints; \
+         POSSE_WRITE_GUIDE=1 cargo test -p posse-config reference writes it"
     );
-}
-
-#[test]
-fn guide_examples_are_valid() {
-    let guide = fs::read_to_string(DOCUMENT).unwrap();
-    let blocks: Vec<&str> = guide
-        .split("```jsonc\n")
-        .skip(1)
-        .map(|rest| rest.split("```").next().unwrap_or_default())
-        .collect();
-    assert!(blocks.len() >= 2);
-    for block in blocks {
-        let place = ConfigFolders::new().user(block);
-        assert!(place.load().is_ok(), "{}", place.failures());
-    }
 }

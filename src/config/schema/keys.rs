@@ -202,7 +202,8 @@ pub(crate) static KEYS: &[ConfigKey] = &[
         "Domains that commands reach if sandbox.network is ask, or auto with a person: example.org, \
          *.example.org, example.org:8443. Addresses and ports of this machine one by one: localhost:3000."),
     key("network.blockedDomains", TextList, D::None, Never,
-        "Domains that commands never reach through the proxy, whatever allows them."),
+        "Domains that commands never reach through the proxy, even if a list, an answer or a grant \
+         allows them."),
     key("network.uploadLimitBytes", Whole(0, 1_000_000_000_000_000), D::Whole(1_048_576), Never,
         "Bytes that a session sends to a domain before more is asked about. 0: no limit."),
     key("notify.command", CommandLine, D::None, Never,
@@ -221,8 +222,8 @@ pub(crate) static KEYS: &[ConfigKey] = &[
          server that does not exist; with --unattended: 24h.")
         .variable("POSSE_PATIENCE"),
     key("permissionMode", Choice(PERMISSION_MODES), D::None, Never,
-        "Permission mode of a new session. plan: nothing is changed; ask: changes and commands are \
-         asked about; edits: edits in the workspace are free; auto: what stays inside the full \
+        "Permission mode of a new session. plan: nothing is changed; ask: changes and commands need \
+         approval; edits: edits in the workspace are free; auto: what stays inside the full \
          sandbox is free; locked: only rules and grants allow. Default: auto in a conversation with \
          a person if the sandbox tier is full and checkpoints can be made, otherwise ask."),
     key("permissions", ObjectList, D::None, Tighten,
@@ -327,7 +328,7 @@ pub(crate) static KEYS: &[ConfigKey] = &[
         "Action above the limit: block refuses the call, steer sends the model one steering \
          message. Default: block."),
     key("tools.edit.fuzzy", Bool, D::Bool(false), Trusted,
-        "Let edits match if only trailing blanks, kinds of spaces, quotes or dashes differ; the \
+        "Let edits match if only trailing spaces, kinds of spaces, quotes or dashes differ; the \
          result reports it."),
     key("tools.edit.requireRead", Bool, D::Bool(false), Trusted,
         "Refuse to edit a file that the session has not read, or that changed since."),
@@ -357,8 +358,10 @@ pub(crate) static KEYS: &[ConfigKey] = &[
     key("ui.statusLine", CommandLine, D::None, Never,
         "Program and arguments whose first line of output is shown above the status row. It gets \
          the state of the session as JSON on standard input. The program is not confined."),
-    key("ui.theme", Choice(&["dark", "light", "high-contrast", "none"]), D::None, Harmless,
-        "Colours of the terminal UI.")
+    key("ui.theme", Text, D::Text("auto"), Harmless,
+        "Colours of the terminal UI: auto (dark or light, by the background of the terminal), dark, \
+         light, high-contrast, none, or the name of a file in the folder themes beside your \
+         configuration.")
         .variable("POSSE_THEME"),
     key("ui.vim", Bool, D::None, Never,
         "Use vim keys in the prompt of the terminal UI."),

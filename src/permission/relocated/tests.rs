@@ -170,7 +170,7 @@ fn merge_is_judged_as_an_edit_of_every_file() {
         let verdict = match judge(&policy, "build", &[], &merge(paths)) {
             Verdict::Allow(_) => "allow",
             Verdict::Ask(question) => {
-                // A protected file is asked about each time, however many others there are.
+                // A protected file needs approval each time, however many others there are.
                 assert_eq!(question.yes_covers, !paths.contains(&"AGENTS.md"), "{paths:?}");
                 "ask"
             }

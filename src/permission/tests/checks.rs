@@ -255,7 +255,7 @@ fn suggested_grant_of_a_build_names_its_target() {
     // It lists the scripts; the grant would cover all of them.
     assert_eq!(suggested("npm run"), None);
     let reason = |command: &str| policy(&[]).check(command, ROOT, &[]).reason;
-    let any = "a grant would cover `make` with any target and known options";
+    let any = "a saved answer allows `make` with any target and known options";
     assert!(reason("make").contains(any), "{}", reason("make"));
     assert!(!reason("make test").contains("any target"), "{}", reason("make test"));
     assert_eq!(suggested("mypy src").as_deref(), Some("mypy"));

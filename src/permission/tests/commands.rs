@@ -188,7 +188,7 @@ fn grants_for_the_parts_of_a_list_are_offered_one_by_one() {
         let Verdict::Ask(question) = verdict else { panic!("{expected}: {verdict:?}") };
         let grant = question.grant.unwrap();
         assert_eq!((grant.target.as_str(), question.grants_part), (expected, rest));
-        let told = question.reason.contains("the rest is then asked about");
+        let told = question.reason.contains("the rest is asked next");
         assert_eq!(told, rest, "{}", question.reason);
         granted.push(grant);
     }

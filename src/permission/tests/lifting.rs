@@ -17,13 +17,13 @@ fn approval_of_a_protected_write_describes_its_effect() {
             why("echo x > AGENTS.md", tier),
             "AGENTS.md is protected: it configures or triggers later code execution, and a \
              command's change to it is undone when the command ends unless the call names it in \
-             unprotect; it is asked about each time"
+             unprotect; it needs approval each time"
         );
     }
     assert_eq!(
         why("echo x > AGENTS.md", "none"),
-        "AGENTS.md is protected: it configures or triggers later code execution; it is asked \
-         about each time"
+        "AGENTS.md is protected: it configures or triggers later code execution; it needs approval each \
+         time"
     );
 }
 
@@ -147,10 +147,10 @@ fn protected_paths_are_named_with_reasons() {
         ]
         .join("\n"),
         @r"
-    the command would be free to change .git/config, which configures or triggers later code execution; it is asked about each time
-    the command would be free to change AGENTS.md, a\u{1b}[2J/.envrc, which configure or trigger later code execution; it is asked about each time
+    the command would be free to change .git/config, which configures or triggers later code execution; it needs approval each time
+    the command would be free to change AGENTS.md, a\u{1b}[2J/.envrc, which configure or trigger later code execution; it needs approval each time
     /w has more folders than are scanned: protected and secret files in the rest are not protected from the command. Start it in a subfolder to narrow the scan
-    the command would be free to change .mcp.json, which configures or triggers later code execution; it is asked about each time. /w has more folders than are scanned: protected and secret files in the rest are not protected from the command. Start it in a subfolder to narrow the scan
+    the command would be free to change .mcp.json, which configures or triggers later code execution; it needs approval each time. /w has more folders than are scanned: protected and secret files in the rest are not protected from the command. Start it in a subfolder to narrow the scan
     "
     );
 }

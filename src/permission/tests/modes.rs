@@ -192,12 +192,12 @@ fn question_in_auto_names_only_the_parts_that_auto_does_not_allow() {
     let tool = annotations("bash");
     let exists = format!("{ROOT}/b");
     for (command, replaces, expected, grant) in [
-        ("make && git push", &[][..], "`git` needs the network; `git push`: no rule", None),
-        ("mkdir -p a && touch b && rm -rf src", &[], "`rm -rf src`: no rule", None),
+        ("make && git push", &[][..], "`git` needs the network; `git push`: not covered", None),
+        ("mkdir -p a && touch b && rm -rf src", &[], "`rm -rf src`: not covered", None),
         // The copy is the reason, and the judge does not know of which part.
-        ("make && cp a b", &[&*exists], "`cp a b`: no rule", None),
+        ("make && cp a b", &[&*exists], "`cp a b`: not covered", None),
         // All parts need an answer, or the words do not tell.
-        ("git push && git push -f", &[], "`git push`: no rule", None),
+        ("git push && git push -f", &[], "`git push`: not covered", None),
         ("make $X && git push", &[], "`make '$…'`: ", None),
     ] {
         let mut action = action(&format!("bash {command}"));
@@ -604,7 +604,7 @@ fn restrictions_of_a_machine_are_told() {
     let auto = told(PermissionMode::Auto, &SandboxTier::None).unwrap();
     assert_eq!(
         auto,
-        "permission mode auto: there is no sandbox: it means edits, and every command is asked about"
+        "permission mode auto: there is no sandbox: it means edits, and every command needs approval"
     );
     assert!(told(PermissionMode::Plan, &SandboxTier::Reduced).unwrap().contains("known to read"));
     let exposed = with(PolicySettings { secrets_in_reach: true, ..PolicySettings::default() });
@@ -659,7 +659,7 @@ fn denial_tells_the_model_what_to_do() {
     for (mode, call, part) in [
         (PermissionMode::Plan, "write_file a", "only the user can leave this mode"),
         (PermissionMode::Locked, "write_file a", "no rule or grant allows to "),
-        (PermissionMode::Locked, "bash ls && make", "`make`: no rule or grant covers it"),
+        (PermissionMode::Locked, "bash ls && make", "`make`: not covered by a rule or grant"),
     ] {
         let situation =
             Situation { mode, tool: &tool, ..situation("build", &[], AnswerSource::Human) };

@@ -127,7 +127,7 @@ fn reading_is_asked_about_without_a_sandbox_or_with_secrets_in_reach() {
         (SandboxTier::Reduced, false, false, true),
         (SandboxTier::Reduced, true, false, false),
         (SandboxTier::None, false, false, false),
-        // Unconfined commands are asked about even if the user turned the sandbox off.
+        // Unconfined commands need approval even if the user turned the sandbox off.
         (SandboxTier::None, false, true, false),
     ];
     for (tier, secrets_in_reach, off, expected) in table {

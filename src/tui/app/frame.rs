@@ -5,6 +5,7 @@ use std::time::Duration;
 use posse_actors::event::{TodoItem, TodoStatus};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::style::Style;
 use ratatui::text::Line;
 
 use crate::app::{App, is_recent, shortcuts};
@@ -240,6 +241,8 @@ fn todo_row(item: &TodoItem, columns: usize, theme: Theme) -> TextRow {
 fn cells(rows: &[TextRow], columns: u16, height: u16) -> Buffer {
     let mut buffer = Buffer::empty(Rect::new(0, 0, columns, height.max(1)));
     for (y, row) in (0..height).zip(rows) {
+        // The background of a row extends to the right edge.
+        buffer.set_style(Rect::new(0, y, columns, 1), Style { bg: row.style.bg, ..Style::new() });
         buffer.set_line(0, y, row, columns);
     }
     buffer

@@ -241,8 +241,9 @@ impl App {
     }
 
     pub(super) fn choose_theme(&mut self, name: Option<&str>) {
-        let names = Theme::ALL.map(|(name, _)| name).join(", ");
-        let (role, text) = match (name, name.and_then(Theme::named)) {
+        let names = Theme::names(&self.own_themes);
+        let switched = name.and_then(|name| self.theme.switched(name, &self.own_themes));
+        let (role, text) = match (name, switched) {
             (_, Some(theme)) => {
                 self.theme = theme;
                 (Role::Dim, format!("theme: {}", theme.name()))

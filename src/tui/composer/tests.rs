@@ -83,7 +83,7 @@ fn long_paste_is_a_placeholder_and_sent_completely() {
 fn cursor_is_at_the_insertion_point() {
     let mut composer = Composer::default();
     composer.set("日本語 text\nsecond");
-    let (rows, cursor) = composer.rows(12, 10, "", Theme::Plain);
+    let (rows, cursor) = composer.rows(12, 10, "", Theme::PLAIN);
     let rows: Vec<String> = rows.iter().map(text_of_row).collect();
     assert_eq!(rows, ["❯ 日本語 te", "  xt", "  second"]);
     assert_eq!(cursor, (8, 2));
@@ -101,7 +101,7 @@ proptest! {
         composer.paste(&text);
         for edit in edits {
             composer.edit(edit);
-            let (rows, cursor) = composer.rows(columns, rows_max, "hint", Theme::Plain);
+            let (rows, cursor) = composer.rows(columns, rows_max, "hint", Theme::PLAIN);
             prop_assert!(rows.len() <= rows_max.max(1));
             prop_assert!(cursor.1 < rows.len(), "{cursor:?} in {} rows", rows.len());
         }

@@ -6,7 +6,7 @@ use super::*;
 use crate::text::columns_of;
 
 fn shown(text: &str, columns: usize) -> String {
-    let rows = rows(text, columns, Theme::Plain);
+    let rows = rows(text, columns, Theme::PLAIN);
     let line =
         |row: &TextRow| row.spans.iter().map(|span| span.content.as_ref()).collect::<String>();
     rows.iter().map(|row| line(row).trim_end().to_owned() + "\n").collect()
@@ -123,7 +123,7 @@ proptest! {
         text in "([a-z#`*_>|\\-\\[\\]()!<0-9. ]|\n){0,160}",
         columns in 10usize..60,
     ) {
-        for row in rows(&text, columns, Theme::Dark) {
+        for row in rows(&text, columns, Theme::default()) {
             prop_assert!(columns_of(&row.spans) <= columns, "{row:?}");
         }
     }
@@ -134,7 +134,7 @@ proptest! {
         columns in 4usize..90,
     ) {
         let text = pieces.concat();
-        for row in rows(&text, columns, Theme::Dark) {
+        for row in rows(&text, columns, Theme::default()) {
             prop_assert!(columns_of(&row.spans) <= columns, "{columns}: {row:?}");
             let controls = row.spans.iter().any(|span| span.content.chars().any(char::is_control));
             prop_assert!(!controls, "{row:?}");
@@ -143,7 +143,7 @@ proptest! {
         let mut stream = Stream::default();
         let mut parts = stream.push(&text);
         parts.extend(stream.finish());
-        for row in parts.iter().flat_map(|piece| piece_rows(piece, columns, Theme::Plain)) {
+        for row in parts.iter().flat_map(|piece| piece_rows(piece, columns, Theme::PLAIN)) {
             prop_assert!(columns_of(&row.spans) <= columns, "{columns}: {row:?}");
         }
     }

@@ -26,6 +26,7 @@ impl Tui<'_> {
                 self.forget_branch();
             }
             InputEvent::Key(_) | InputEvent::Paste(_) => self.notifier.key(),
+            InputEvent::Background(_) => self.terminal.background_reported(),
             InputEvent::Gone => (),
         }
     }

@@ -58,12 +58,15 @@ impl Block {
         let under = [Span::raw("  ")];
         match self {
             Block::User(text) => {
+                let band = theme.style(Role::Band);
+                // Without a background, bold text distinguishes the input.
+                let role = if band.bg.is_some() { Role::Text } else { Role::User };
                 let mut rows = Vec::new();
                 for (at, line) in sanitize(text).split('\n').enumerate() {
                     let first = if at == 0 { &mark } else { &under };
-                    rows.extend(wrap(&[span(theme, Role::User, line)], columns, first, &under));
+                    rows.extend(wrap(&[span(theme, role, line)], columns, first, &under));
                 }
-                rows
+                rows.into_iter().map(|row| row.style(band)).collect()
             }
             Block::Text(piece) => markdown::piece_rows(piece, columns, theme),
             Block::Tool(tool) => tool.rows(columns, theme, now, spinner(now)),

@@ -178,7 +178,7 @@ mod tests {
             stage.says(&format!("text {nth}\n\n```\ncode {nth}\nmore\n```\n\n"));
         }
         let rows = |max: usize| -> Vec<String> {
-            let rows = stage.app.view.live_rows(60, max, Theme::Plain, ms(0));
+            let rows = stage.app.view.live_rows(60, max, Theme::PLAIN, ms(0));
             rows.iter().map(text_of_row).collect()
         };
         let all = rows(usize::MAX);

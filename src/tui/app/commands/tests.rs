@@ -91,7 +91,7 @@ fn permission_request_shows_its_position() {
 fn answers_appear_below_their_commands() {
     let build = |stage: &mut TestScreen| {
         assert!(matches!(stage.types("/permissions\n")[..], [Effect::Report(_)]));
-        let text = "questions  you are asked about what no rule decides\nrules, a deny before all \
+        let text = "questions  what no rule decides needs your approval\nrules, a deny before all \
             others\n  allow bash begins with `cargo test` (~/.config/posse/config.json:3)\n";
         stage.app.answer("permissions", false, text.to_owned());
         assert!(matches!(stage.types("/cost\n")[..], [Effect::Query(_)]));
