@@ -4,6 +4,7 @@
 mod attach;
 mod checkpoint_store;
 mod checkpoints;
+mod clipboard_image;
 mod config;
 pub mod demo;
 mod descriptors;
@@ -14,6 +15,7 @@ mod login;
 mod notifications;
 mod offline_commands;
 mod permission_check;
+mod pickers;
 mod plain;
 mod policies;
 mod reports;

@@ -85,6 +85,11 @@ static TOPICS: &[Topic] = &[
     topic!(["trying", "try"], "try a command before it changes files", "guide/trying.md"),
 ];
 
+/// Name and content of each topic.
+pub fn topic_names() -> impl Iterator<Item = (String, String)> {
+    TOPICS.iter().map(|topic| (topic.names[0].to_owned(), topic.about.to_owned()))
+}
+
 /// The list of topics, with lines of at most 80 columns.
 pub fn topics() -> String {
     let mut rows = vec![["TOPIC".to_owned(), "CONTENT".to_owned()]];

@@ -1,5 +1,5 @@
-//! Notifications from the settings: condition and method at this terminal, and the command of the
-//! user.
+//! Notifications from the settings: condition and method at this terminal, and the commands of the
+//! user for notifications and for the status line.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +8,15 @@ use crate::config::{Environment, NotifySettings};
 use crate::frontend::notifications::{
     NotificationMethod, Notifications, NotifyCommand, NotifyWhen,
 };
+use crate::frontend::status_line::StatusLineCommand;
 use crate::frontend::terminal_features::TerminalFeatures;
 use crate::sandbox;
 
 /// Time limit of the user's command.
 const COMMAND_MAX: Duration = Duration::from_secs(10);
+
+/// Time limit of the status line command.
+const STATUS_LINE_MAX: Duration = Duration::from_secs(5);
 
 /// Features of the terminal that `environment` names.
 pub(crate) fn features(environment: &Environment) -> TerminalFeatures {
@@ -46,6 +50,18 @@ pub(crate) fn notifications(
     };
     let command = (!settings.command.is_empty()).then(|| command(settings.command.clone()));
     Notifications::at_terminal(when, method, settings.title, command, features(environment))
+}
+
+/// The status line command with this program and arguments; `None` if they are empty.
+pub(crate) fn status_line(argv: Vec<String>) -> Option<StatusLineCommand> {
+    (!argv.is_empty()).then(|| {
+        StatusLineCommand(Arc::new(move |json| {
+            sandbox::run_status_command(&argv, &json, STATUS_LINE_MAX).map_err(|why| {
+                let program = argv.first().map(String::as_str).unwrap_or_default();
+                crate::failure::printable(&format!("`{program}`: {why}"))
+            })
+        }))
+    })
 }
 
 fn command(argv: Vec<String>) -> NotifyCommand {

@@ -37,6 +37,7 @@ use crate::frontend::{
 };
 use crate::journal::{self, SessionSummary, StateDir};
 use crate::models::Catalog;
+use crate::network;
 use crate::provider::presets;
 use crate::wiring::confinement::unenforced;
 use crate::wiring::session::{JournalSettings, Setup, assemble_in, tape};
@@ -193,6 +194,7 @@ impl frontend::Sessions for PlainSessions<'_> {
         }
         session.own_budget = model_price::own_budget(&loaded.layers);
         let sources = sources(loaded, &info.profile);
+        let network = network::access(&settings.sandbox, &session.tier, self.asking);
         if !resumes {
             session.noted = authority::ignored(loaded);
             if self.used == AgentUse::Chat {
@@ -205,7 +207,7 @@ impl frontend::Sessions for PlainSessions<'_> {
         let session_server = server.unwrap_or_else(SessionServer::disabled);
         self.found = Arc::new(found);
         self.profile = info.profile;
-        Ok(OpenedSession { ports, settings: session, sources, session_server })
+        Ok(OpenedSession { ports, settings: session, sources, network, session_server })
     }
 
     fn remember(&mut self, what: Selectable, name: &str) -> Result<(), Failure> {
@@ -386,13 +388,7 @@ impl frontend::Sessions for PlainSessions<'_> {
         let settings = &self.found.loaded.settings;
         match what {
             Selectable::Agent => {
-                let WorkspaceContext { cwd, dirs, loaded } = &*self.found;
-                let Ok(toolbox) = offline_commands::toolbox(cwd, dirs.clone()) else {
-                    return Vec::new();
-                };
-                let tools = offline_commands::names(&toolbox);
-                let roster = subagents::roster(cwd, dirs, &loaded.settings, &tools);
-                roster.primaries().map(|agent| agent.name.clone()).collect()
+                self.agent_descriptions().into_iter().map(|(name, _)| name).collect()
             }
             Selectable::Provider => {
                 let mut names: Vec<String> = settings.providers.keys().cloned().collect();
@@ -520,6 +516,40 @@ impl<'a> PlainSessions<'a> {
     pub(super) fn history(&self) -> Option<PathBuf> {
         let kept = self.found.loaded.settings.ui.history && !self.args.flags.no_transcript;
         kept.then(|| self.found.dirs.state.join("history"))
+    }
+
+    /// Name and description of each main agent that is not hidden. Empty if the agents cannot be
+    /// read.
+    pub(super) fn agent_descriptions(&self) -> Vec<(String, String)> {
+        let WorkspaceContext { cwd, dirs, loaded } = &*self.found;
+        let Ok(toolbox) = offline_commands::toolbox(cwd, dirs.clone()) else {
+            return Vec::new();
+        };
+        let tools = offline_commands::names(&toolbox);
+        let roster = subagents::roster(cwd, dirs, &loaded.settings, &tools);
+        let row = |agent: &crate::agents::Agent| (agent.name.clone(), agent.description.clone());
+        roster.primaries().map(row).collect()
+    }
+
+    /// File of the user's configuration that `posse config edit` would change.
+    pub(super) fn configuration_file(&self) -> PathBuf {
+        let named = self.args.place.config.clone();
+        named.unwrap_or_else(|| crate::config::user_file(&self.found.dirs))
+    }
+
+    /// Folder of the current session; `None` before the first one.
+    pub(super) fn session_dir(&self) -> Option<&Path> {
+        self.kept.as_ref().map(JournalSettings::dir)
+    }
+
+    /// Provider profile of the current session; empty before the first one.
+    pub(super) fn profile(&self) -> &str {
+        &self.profile
+    }
+
+    /// File for the numbers of uses of slash commands. `None` if typed lines are not stored.
+    pub(super) fn command_uses(&self) -> Option<PathBuf> {
+        self.history().map(|_| self.found.dirs.state.join("command-uses.json"))
     }
 
     /// Settings from flags, then those of `choice`, which take precedence: key, value and source.

@@ -4,17 +4,19 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use posse_actors::conversation::ContentPart;
 use posse_base::terminal;
 
 use crate::cli::RunArgs;
 use crate::commands::notifications::{self, notifications};
 use crate::commands::plain::{self, PlainSessions};
 use crate::commands::run::{runtime, start_log_file};
-use crate::commands::{resume, setup_facts, text_editor, themes};
-use crate::config::Environment;
+use crate::commands::{clipboard_image, pickers, resume, setup_facts, text_editor, themes};
+use crate::config::{self, Environment};
 use crate::failure::{Exit, Failure, printable};
 use crate::front::prompt::Images;
-use crate::frontend::BackgroundJob;
+use crate::frontend::{BackgroundJob, ListedValue, Selectable};
+use crate::help;
 use crate::tui::{self, Editor, ImageReader, Options, SetupFacts};
 use crate::wiring::{provider, tool_settings};
 
@@ -64,8 +66,12 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         first,
         reflow: tui::reflow_mode(variable),
         keys: ui.keybindings,
+        vim: ui.vim,
         notifications: notifications(&sessions.found.loaded.settings.notify, environment, true),
         keyboard_flags: features.keyboard_flags,
+        guides: help::topic_names().collect(),
+        command_uses: sessions.command_uses(),
+        status_line: notifications::status_line(ui.status_line),
     };
     let runtime = runtime()?;
     let exit = runtime.block_on(tui::run(&mut sessions, options));
@@ -85,6 +91,15 @@ fn shown(path: &Path, home: Option<&str>) -> String {
     printable(&text)
 }
 
+/// Fails if the configured model is known not to accept images.
+fn check_vision(sessions: &PlainSessions<'_>) -> Result<(), Failure> {
+    let PlainSessions { environment, found, .. } = sessions;
+    let settings = &found.loaded.settings;
+    let chosen = provider::choose(settings, environment, &found.cwd);
+    let refused = chosen.ok().and_then(|model| provider::vision_error(settings, &model.info()));
+    refused.map_or(Ok(()), Err)
+}
+
 impl tui::TuiEnvironment for PlainSessions<'_> {
     fn setup_facts(&self) -> BackgroundJob<SetupFacts> {
         let (found, environment) = (Arc::clone(&self.found), self.environment.clone());
@@ -100,18 +115,53 @@ impl tui::TuiEnvironment for PlainSessions<'_> {
     }
 
     fn images(&self) -> Result<ImageReader, Failure> {
-        let PlainSessions { environment, found, .. } = self;
+        check_vision(self)?;
+        let found = &self.found;
         let settings = &found.loaded.settings;
-        if let Ok(model) = provider::choose(settings, environment, &found.cwd)
-            && let Some(failure) = provider::vision_error(settings, &model.info())
-        {
-            return Err(failure);
-        }
         let limits = tool_settings::image_limits(settings);
         let (cwd, detail) = (found.cwd.clone(), settings.image_detail.clone());
         Ok(Box::new(move |name| {
             Images { named: &[], cwd: &cwd, limits, detail: &detail }.read(name)
         }))
+    }
+
+    fn clipboard_image(&self) -> Result<BackgroundJob<(ContentPart, String)>, Failure> {
+        check_vision(self)?;
+        let (found, environment) = (Arc::clone(&self.found), self.environment.clone());
+        Ok(Box::new(move || {
+            let settings = &found.loaded.settings;
+            let limits = tool_settings::image_limits(settings);
+            Ok(clipboard_image::read(&environment, &limits, &settings.image_detail)?)
+        }))
+    }
+
+    fn job_output(&self, job: &str) -> BackgroundJob<String> {
+        pickers::job_output(self, job)
+    }
+
+    fn listed(&self, what: Selectable) -> Vec<ListedValue> {
+        pickers::listed(self, what)
+    }
+
+    fn save_keys(&self, changes: &[(String, String)]) -> BackgroundJob<()> {
+        let file = self.configuration_file();
+        let changes = changes.to_vec();
+        Box::new(move || {
+            // Actions that lose a key come first: a key of two actions is a mistake.
+            for (name, keys) in changes.iter().rev() {
+                let value = serde_json::Value::String(keys.clone()).to_string();
+                config::edit(&file, &format!("ui.keybindings.{name}"), Some(&value))?;
+            }
+            Ok(())
+        })
+    }
+
+    fn live_models(&self) -> BackgroundJob<Vec<ListedValue>> {
+        pickers::live_models(self)
+    }
+
+    fn preview(&self, session: &str) -> BackgroundJob<Vec<String>> {
+        pickers::preview(self, session)
     }
 
     fn folder(&self) -> (String, PathBuf) {

@@ -121,6 +121,7 @@ pub struct ModelSelection {
 }
 
 /// Settings of the terminal UI and of line mode (`ui`).
+#[expect(clippy::struct_excessive_bools, reason = "independent settings")]
 #[derive(Debug, Clone, Default)]
 pub struct UiSettings {
     /// `alternateScreen`: true if the terminal UI uses the alternate screen.
@@ -131,8 +132,12 @@ pub struct UiSettings {
     pub keybindings: Vec<(String, String)>,
     /// `showThinking`: true if the terminal UI shows the model's thinking.
     pub show_thinking: bool,
+    /// `statusLine`: program and arguments of the status line; empty if there is none.
+    pub status_line: Vec<String>,
     /// `theme`: name of the colour theme. `None`: the default theme.
     pub theme: Option<String>,
+    /// `vim`: true if the prompt of the terminal UI has vim keys.
+    pub vim: bool,
 }
 
 /// Settings of notifications (`notify`).
@@ -537,7 +542,9 @@ fn ui(layers: &Layers) -> UiSettings {
         history: layers.read("ui.history"),
         keybindings: texts(layers, "ui.keybindings."),
         show_thinking: layers.read("ui.showThinking"),
+        status_line: layers.read("ui.statusLine"),
         theme: layers.read("ui.theme"),
+        vim: layers.read("ui.vim"),
     }
 }
 

@@ -207,7 +207,7 @@ struct Totals {
 
 impl Current {
     async fn start(opened: OpenedSession) -> Result<Current, String> {
-        let OpenedSession { ports, settings, sources, session_server } = opened;
+        let OpenedSession { ports, settings, sources, session_server, .. } = opened;
         let info = ports.provider.info();
         let (agent, tier) = (settings.agent.clone(), settings.tier.clone());
         let thinking = thinking_name(&settings).to_owned();

@@ -9,6 +9,7 @@ mod copy;
 mod cost;
 mod exit;
 mod jobs;
+mod keyboard;
 mod memory;
 mod pages;
 mod permission_mode;
@@ -74,6 +75,8 @@ pub const COMMANDS: &[Command] = &[
     memory::MEMORY,
     memory::FORGET,
     theme::THEME,
+    keyboard::KEYMAP,
+    keyboard::VIM,
     reports::DOCTOR,
     queue::QUEUE,
     stop::STOP,
@@ -91,6 +94,8 @@ pub struct Command {
     pub argument: &'static str,
     /// Imperative description for `/help` and the guide, in one line.
     pub help: &'static str,
+    /// Group in the help.
+    pub group: CommandGroup,
     /// States of the session in which the command may run.
     pub when: Availability,
     /// Runs the command. The argument is trimmed and not empty; `None` if the user typed none.
@@ -98,12 +103,13 @@ pub struct Command {
 }
 
 /// Template for the fields that a command does not set: no alias, no argument,
-/// [`Availability::Always`].
+/// [`CommandGroup::Session`], [`Availability::Always`].
 const COMMAND: Command = Command {
     name: "",
     aliases: &[],
     argument: "",
     help: "",
+    group: CommandGroup::Session,
     when: Availability::Always,
     run: |_, _| (),
 };
@@ -111,6 +117,47 @@ const COMMAND: Command = Command {
 impl PartialEq for Command {
     fn eq(&self, other: &Command) -> bool {
         self.name == other.name
+    }
+}
+
+/// Group of commands in the help of the terminal UI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommandGroup {
+    /// Sessions and their prompts.
+    Session,
+    /// Model, provider, context and cost.
+    Model,
+    /// Changes of files.
+    Files,
+    /// Permissions and the sandbox.
+    Permissions,
+    /// Agents, tools, skills and jobs.
+    Work,
+    /// posse itself.
+    Program,
+}
+
+impl CommandGroup {
+    /// All groups, in the order of the help.
+    pub const ALL: [CommandGroup; 6] = [
+        CommandGroup::Session,
+        CommandGroup::Model,
+        CommandGroup::Files,
+        CommandGroup::Permissions,
+        CommandGroup::Work,
+        CommandGroup::Program,
+    ];
+
+    /// Heading of the group.
+    pub fn title(self) -> &'static str {
+        match self {
+            CommandGroup::Session => "Commands: session",
+            CommandGroup::Model => "Commands: model, context and cost",
+            CommandGroup::Files => "Commands: changes of files",
+            CommandGroup::Permissions => "Commands: permissions",
+            CommandGroup::Work => "Commands: agents, tools and jobs",
+            CommandGroup::Program => "Commands: posse",
+        }
     }
 }
 
@@ -182,12 +229,29 @@ pub trait CommandContext {
     /// and changes nothing.
     fn theme(&mut self, name: Option<&str>);
 
+    /// Lets the user change keys. Without keys to change, tells the user so.
+    fn change_keys(&mut self) {
+        self.tell("Only the terminal UI has keys to change.\n".to_owned());
+    }
+
+    /// Switches the vim keys of the prompt on or off. Without such a prompt, tells the user so.
+    fn toggle_vim(&mut self) {
+        self.tell("Only the terminal UI has vim keys.\n".to_owned());
+    }
+
     /// Stops the run or tool call of the user in progress, with the subagents that the run waits
     /// for; with `all`, also all background subagents and background jobs.
     fn stop(&mut self, all: bool);
 
     /// Ends the front end, which may first warn that background work would be stopped.
     fn exit(&mut self);
+
+    /// Lists the running background jobs: opens a selector, or prints the list if the front end has no
+    /// selector.
+    fn list_jobs(&mut self) {
+        let query = jobs::asked(self.jobs(), None);
+        self.query(query);
+    }
 
     /// Running background jobs, as far as events have reported them. Empty in an attached client.
     fn jobs(&self) -> Jobs;
@@ -324,6 +388,11 @@ pub struct ReportRequest {
 impl ReportRequest {
     fn new(report: Report, title: &'static str) -> ReportRequest {
         ReportRequest { report, title, is_list: false, appendix: None }
+    }
+
+    /// A topic or an entry of the help.
+    pub fn guide(topic: &str) -> ReportRequest {
+        ReportRequest::list(Report::Help(topic.to_owned()), "help")
     }
 
     fn list(report: Report, title: &'static str) -> ReportRequest {

@@ -25,6 +25,11 @@ impl Jobs {
         }
     }
 
+    /// Call id and summary of each running job, in the order in which they started.
+    pub fn running(&self) -> impl Iterator<Item = (&CallId, &str)> {
+        self.0.iter().map(|(id, summary)| (id, summary.as_str()))
+    }
+
     /// Number of running jobs.
     pub fn count(&self) -> usize {
         self.0.len()

@@ -1,12 +1,16 @@
 //! Code shared by the front ends, such as the source of sessions, texts for outcomes and notices,
 //! the input history, slash commands and the quiet period before an answer.
 
+pub mod agent_mentions;
 pub mod clipboard;
+pub mod command_uses;
 pub mod commands;
 pub mod context;
 pub mod drafts;
 pub mod end_line;
 pub mod files;
+pub mod fuzzy;
+pub mod git_branch;
 pub mod history;
 pub mod hunk_walk;
 pub mod instruction;
@@ -24,6 +28,7 @@ pub mod response;
 pub mod session_records;
 pub mod session_tree;
 pub mod signals;
+pub mod status_line;
 pub mod subagents;
 pub mod table;
 pub mod terminal_features;
@@ -33,7 +38,7 @@ use std::path::PathBuf;
 
 use posse_actors::conversation::Prompt;
 use posse_actors::event::PermissionMode;
-use posse_actors::ports::{Ports, Thinking};
+use posse_actors::ports::{NetworkAccess, Ports, Thinking};
 use posse_actors::root_session::{
     PromptError, RunningPrompt, SessionHandle, SessionSettings, UserCall,
 };
@@ -382,6 +387,15 @@ pub fn thinking_name(settings: &SessionSettings) -> &'static str {
     settings.options.thinking.map_or("default", Thinking::name)
 }
 
+/// A value of a setting, with facts about it for columns of a list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListedValue {
+    /// The value.
+    pub name: String,
+    /// Facts in a few words each, in the same order for all values of a list; may be empty.
+    pub facts: Vec<String>,
+}
+
 /// Returns `true` if `name` resets a setting to its configured value: it is `default`, and none of
 /// the selectable `names` is `default`.
 pub fn is_default(name: &str, names: impl FnOnce() -> Vec<String>) -> bool {
@@ -397,6 +411,8 @@ pub struct OpenedSession {
     pub settings: SessionSettings,
     /// Sources of the provider, model and agent of the session.
     pub sources: SelectionSources,
+    /// Network access of commands.
+    pub network: NetworkAccess,
     /// Opens the attach socket; the front end calls [`SessionServer::start`] after it has started
     /// the session.
     pub session_server: SessionServer,

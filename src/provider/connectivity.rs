@@ -1,4 +1,4 @@
-//! Connectivity check of a server, without cost: asks for its list of models or, with Messages, for
+//! Lists of models, and the connectivity check of a server, without cost: asks for its list of models or, with Messages, for
 //! a token count first. With a login, only credentials are obtained.
 //!
 //! The check uses the address, headers, proxy and certificates of real requests, so it meets the
@@ -78,6 +78,49 @@ async fn count(profile: &ProviderProfile) -> Result<Option<Reached>, Failure> {
     })
 }
 
+/// Maximum number of models of a list, and maximum bytes of the name of each.
+const LISTED_MAX: usize = 1000;
+const NAME_BYTES_MAX: usize = 200;
+
+/// Names of the models that the server of `profile` lists, in its order, after at most `limit`. Of a
+/// list in pages, the first one counts. Empty for a login, whose server has no list. The error is
+/// the cause in one line.
+pub async fn listed_models(
+    profile: &ProviderProfile,
+    limit: Duration,
+) -> Result<Vec<String>, String> {
+    if profile.login.is_some() {
+        return Ok(Vec::new());
+    }
+    let mut profile = profile.clone();
+    profile.base_url = profile.base().to_owned();
+    let path = profile.protocol.list_path(&profile.base_url);
+    let endpoint = Endpoint::new(&profile, path).map_err(|failure| failure.what)?;
+    let asked = timeout(limit, async {
+        let response = endpoint.get("application/json").await.map_err(|error| error.chain())?;
+        let status = response.status();
+        let headers = response.headers().clone();
+        let body = bytes_of(response, LIST_BYTES_MAX, limit).await;
+        if !status.is_success() {
+            let now = Timestamp::now();
+            return Err(classify::status(&endpoint.origin, status, &headers, &body, now).chain());
+        }
+        names(&body).ok_or_else(|| "the server sent no list of models".to_owned())
+    });
+    asked.await.unwrap_or_else(|_| Err(format!("no answer within {} s", limit.as_secs())))
+}
+
+/// Names in a list of models. `None`: it is none.
+fn names(body: &[u8]) -> Option<Vec<String>> {
+    let list: Value = serde_json::from_slice(body).ok()?;
+    let models = list.get("data").unwrap_or(&list).as_array()?;
+    let ids = models.iter().filter_map(|entry| entry.get("id").and_then(Value::as_str));
+    let is_name = |id: &&str| {
+        !id.is_empty() && id.len() <= NAME_BYTES_MAX && !id.contains(|c: char| c.is_control())
+    };
+    Some(ids.filter(is_name).take(LISTED_MAX).map(str::to_owned).collect())
+}
+
 async fn ask(endpoint: &Endpoint, model: &str, limit: Duration) -> Reached {
     let response = match endpoint.get("application/json").await {
         Ok(response) => response,
@@ -120,6 +163,22 @@ fn lists(body: &[u8], model: &str) -> Option<bool> {
 mod tests {
     use super::*;
     use crate::testing::{Server, answer};
+
+    #[test]
+    fn names_of_a_list_are_bounded() {
+        let body = |ids: &[String]| {
+            let models: Vec<Value> = ids.iter().map(|id| serde_json::json!({"id": id})).collect();
+            serde_json::json!({"data": models}).to_string()
+        };
+        let ids = ["large", "", "a\u{1b}[2J", &"x".repeat(300), "small"].map(str::to_owned);
+        assert_eq!(names(body(&ids).as_bytes()).unwrap(), ["large", "small"]);
+        let many: Vec<String> = (0..5000).map(|nth| format!("m{nth}")).collect();
+        assert_eq!(names(body(&many).as_bytes()).unwrap().len(), LISTED_MAX);
+        assert_eq!(names(b"[{\"id\":\"a\"},{\"id\":3},7]").unwrap(), ["a"]);
+        for no_list in ["", "<html>", "{}", "{\"data\":7}"] {
+            assert_eq!(names(no_list.as_bytes()), None, "{no_list}");
+        }
+    }
 
     #[tokio::test]
     async fn each_protocol_is_checked_at_its_endpoint() {

@@ -22,7 +22,7 @@ mod landlock;
 mod listeners;
 mod memory;
 mod namespaces;
-mod notify_command;
+
 mod output_chunks;
 mod plan;
 mod planning;
@@ -39,6 +39,7 @@ mod spare_helper;
 mod syscalls;
 mod temporary;
 mod trial;
+mod user_commands;
 mod watchdog;
 mod wire;
 
@@ -62,7 +63,6 @@ pub use guard::{Exemptions, LateFindings, cancelled_checks};
 pub use helper::{helper_main, survive_file_limits};
 pub use helper_output::Dialogue;
 pub use listeners::{ListenerReceiver, ListenerRequest, request_listeners};
-pub use notify_command::run_notify_command;
 pub use plan::Backend;
 pub use planning::Surroundings;
 pub use probe::{ProbeRequest, ProbeResult, Tried};
@@ -77,6 +77,7 @@ pub use trial::{
     TrialChanges, TrialContent, TriedCommand, obstacle, remove_abandoned_trial,
     remove_abandoned_trials,
 };
+pub use user_commands::{run_clipboard_command, run_notify_command, run_status_command};
 
 /// Starts processes. All of them use the same helper binary, base environment and secrets to
 /// redact.

@@ -6,6 +6,7 @@ mod commands;
 mod frame;
 mod help;
 mod input;
+mod key_binding;
 mod lookups;
 mod selection;
 mod shortcuts;
@@ -14,10 +15,11 @@ mod tree;
 use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent};
-use posse_actors::conversation::{MessageId, QuestionId};
+use posse_actors::conversation::{CallId, MessageId, QuestionId};
 use posse_actors::event::{Event, MessageKind, Origin};
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_base::failure::Exit;
+use posse_frontend::command_uses::CommandUses;
 use posse_frontend::commands::{
     ReportRequest, SessionQuery, SessionSwitch, ShellCommand, next_permission_mode, parse,
 };
@@ -25,8 +27,11 @@ use posse_frontend::jobs::Jobs;
 use posse_frontend::{RewindExtent, Selectable, SelectionSources, pluralize};
 
 use crate::EditorDraft;
-use crate::completion::Completion;
+use crate::app::key_binding::BindingChange;
+use crate::completion::{Completion, written};
 use crate::composer::{AsideDraft, Composer, may_be_image};
+use crate::dropped::{DroppedFile, dropped_files};
+use crate::help_page::{GuideTopic, HelpPage};
 use crate::input::{InputEvent, character};
 use crate::keymap::{EditAction, KeyAction, Keymap};
 use crate::permission_prompt::{KeyOutcome, PermissionPrompts};
@@ -66,6 +71,14 @@ pub(super) enum Effect {
     /// Attach the image file with this name. If it cannot be read, insert the name as text; if
     /// there are too many images, only show a note.
     Attach(String),
+    /// Read the last messages of this stored session.
+    Preview(String),
+    /// Stop this background job.
+    StopJob(CallId),
+    /// Show the output of the background job with this id.
+    ViewJob(String),
+    /// Attach the image in the clipboard, or show why there is none.
+    PasteImage,
     /// Find the names of files and folders for this completion query.
     Find(String),
     /// Send the user's decision on this permission request to the session.
@@ -76,6 +89,8 @@ pub(super) enum Effect {
     Query(SessionQuery),
     /// Render a report and show it.
     Report(ReportRequest),
+    /// Save these keys in the user's configuration.
+    SaveKeys(BindingChange),
     /// Show the file changes of the session.
     ShowChanges,
     /// Open the selector for stored sessions.
@@ -126,6 +141,8 @@ pub(super) struct App {
     /// Finished rows, if the UI uses the alternate screen, where the terminal keeps none; `None` if
     /// it does not.
     pub(super) scrollback: Option<Scrollback>,
+    /// Output of the user's status line command; `None` if it has shown nothing.
+    pub(super) status_line: Option<String>,
     selector: Option<Selector>,
     /// Drafts that were put aside, oldest first.
     aside: Vec<AsideDraft>,
@@ -137,6 +154,18 @@ pub(super) struct App {
     /// First key of a chord whose second key is awaited; `None` if no chord has begun.
     prefix: Option<KeyEvent>,
     viewer: Option<Viewer>,
+    /// Bindings of the user: name of the action, and its keys.
+    pub(super) own_keys: Vec<(String, String)>,
+    /// Name of the action whose new key is awaited; `None` if none is.
+    awaits_key_for: Option<&'static str>,
+    /// The open help; `None` if it is closed. It covers the viewer.
+    help: Option<HelpPage>,
+    /// Names and contents of the guides.
+    pub(super) guides: Vec<GuideTopic>,
+    /// Names of the subagents that the main agent may call.
+    pub(super) agents: Vec<String>,
+    /// Numbers of uses of the slash commands.
+    pub(super) uses: CommandUses,
     /// True if the draft is a slash command that was begun while a permission request was open. Its
     /// characters are no answers.
     drafts_command: bool,
@@ -191,10 +220,13 @@ impl App {
                 self.prompts.restart_quiet_period(now);
                 match &mut self.selector {
                     _ if self.prompts.paste(&text) => (),
+                    _ if self.help.is_some() => {
+                        self.help.iter_mut().for_each(|help| help.filter_by(&text));
+                    }
                     Some(selector) => selector.filter_by(&text),
                     None if self.viewer.is_some() => (),
                     None if may_be_image(&text) => self.effects.push(Effect::Attach(text)),
-                    None => self.composer.paste(&text),
+                    None => self.paste(&text),
                 }
             }
             InputEvent::Focus(_) => return Vec::new(),
@@ -202,10 +234,14 @@ impl App {
             InputEvent::Gone => self.effects.push(Effect::Leave(Exit::HangUp)),
         }
         self.update_completion();
+        self.view.status.vim_mode = self.composer.vim_mode();
         std::mem::take(&mut self.effects)
     }
 
     fn key(&mut self, key: KeyEvent, now: Duration) {
+        if self.bind_pressed_key(key) {
+            return;
+        }
         let action = match self.prefix.take() {
             Some(first) => self.keymap.chord(first, key),
             None if self.keymap.begins(key) => {
@@ -225,6 +261,9 @@ impl App {
             return self.handle_prompt_key(key, action, now);
         }
         self.drafts_command = false;
+        if self.help.is_some() {
+            return self.handle_help_key(key);
+        }
         if let Some(viewer) = &mut self.viewer {
             if !viewer.key(key) {
                 self.viewer = None;
@@ -351,6 +390,7 @@ impl App {
             KeyAction::FollowUp => {
                 self.composer.edit(EditAction::Newline);
             }
+            KeyAction::Interrupt if self.composer.leave_insert_mode() => (),
             KeyAction::Interrupt if self.busy => self.stop(),
             KeyAction::Interrupt => self.escape(now),
             KeyAction::Cancel => self.cancel(now),
@@ -359,6 +399,8 @@ impl App {
             }
             KeyAction::Leave if self.busy => self.exit_refused = Some(now),
             KeyAction::Leave => self.request_exit(),
+            KeyAction::PasteImage => self.effects.push(Effect::PasteImage),
+            KeyAction::Viewer if self.composer.paste_at_cursor().is_some() => self.view_paste(),
             KeyAction::Viewer => {
                 self.viewer = Viewer::of(&self.view.outputs);
                 if self.viewer.is_none() {
@@ -383,6 +425,30 @@ impl App {
             KeyAction::Choose(_) => {
                 self.view.note(Role::Dim, "(not available while a task runs; Esc stops it)");
             }
+        }
+    }
+
+    /// Returns `true` if the help or the viewer covers the screen.
+    fn is_covered(&self) -> bool {
+        self.help.is_some() || self.viewer.is_some()
+    }
+
+    /// Inserts a paste into the prompt: as text or, if it consists of the paths of several files, as
+    /// images and names of files.
+    fn paste(&mut self, text: &str) {
+        let Some(files) = dropped_files(text) else { return self.composer.paste(text) };
+        for file in files {
+            match file {
+                DroppedFile::Image(name) => self.effects.push(Effect::Attach(name)),
+                DroppedFile::Other(name) => self.composer.paste(&format!("@{} ", written(&name))),
+            }
+        }
+    }
+
+    /// Opens the viewer with the paste on whose mark the cursor is.
+    fn view_paste(&mut self) {
+        if let Some((mark, text)) = self.composer.paste_at_cursor() {
+            self.viewer = Some(Viewer::of_text(mark, text.to_owned()));
         }
     }
 
@@ -437,7 +503,7 @@ impl App {
     pub(super) fn next_change(&self, now: Duration) -> Option<Duration> {
         let keys_ignored = self.prompts.quiet_period_left(now);
         // Nothing is animated behind a permission request.
-        let seen = !self.prompts.is_open() && self.viewer.is_none();
+        let seen = !self.prompts.is_open() && !self.is_covered();
         let moves = self.view.animation_interval().filter(|_| seen);
         let hint = |at: Option<Duration>| {
             let at = at.filter(|at| is_recent(Some(*at), now))?;

@@ -1,7 +1,10 @@
 //! Completion of commands after a slash and of file names after an `@`. Pure: the file names are a
 //! parameter.
 
+use std::cmp::Reverse;
+
 use posse_base::failure::printable;
+use posse_frontend::command_uses::CommandUses;
 use posse_frontend::commands::{COMMANDS, Command};
 
 use crate::text::{TextRow, clipped, row, sanitize, span, width};
@@ -76,7 +79,7 @@ fn split_lines(query: &str) -> (&str, &str) {
 
 /// Returns `name` unchanged or, if it contains white space, a quote, a backslash or an unprintable
 /// character, in quotes and escaped, so that tools can parse it back.
-fn written(name: &str) -> String {
+pub(super) fn written(name: &str) -> String {
     let is_plain = |c: char| !c.is_whitespace() && c != '"' && c != '\\';
     if name.chars().all(is_plain) && printable(name) == name {
         return name.to_owned();
@@ -118,12 +121,12 @@ fn distance(entry: &Command, query: &str) -> Option<u8> {
 }
 
 impl Completion {
-    /// Completion list of the commands that `query` may mean, the closest ones first; `None` if there
-    /// are none, or if `query` is the whole name of a command.
-    pub(super) fn of_commands(query: &str) -> Option<Completion> {
+    /// Completion list of the commands that `query` may mean, the closest ones first and, of equally
+    /// close ones, the most used ones; `None` if there are none, or if `query` is the whole name of a command.
+    pub(super) fn of_commands(query: &str, uses: &CommandUses) -> Option<Completion> {
         let ranked = |entry: &'static Command| Some((distance(entry, query)?, entry));
         let mut known: Vec<(u8, &Command)> = COMMANDS.iter().filter_map(ranked).collect();
-        known.sort_by_key(|(distance, _)| *distance);
+        known.sort_by_key(|(distance, entry)| (*distance, Reverse(uses.of(entry))));
         let known: Vec<&Command> = known.into_iter().map(|(_, entry)| entry).collect();
         if known.is_empty() || known.iter().any(|entry| entry.name == query) {
             return None;
@@ -137,9 +140,14 @@ impl Completion {
         Some(Completion { query: CompletionQuery::Command(query.to_owned()), items, chosen: None })
     }
 
-    /// Completion list of the file names that were found for a query, in the given order. `None` if
-    /// the query is empty and nothing was found.
-    pub(super) fn of_files(query: &str, suffix: &str, names: &[String]) -> Option<Completion> {
+    /// Completion list of the subagents whose name begins with a query, and of the file names that were
+    /// found for it, in the given order. `None` if the query is empty and nothing was found.
+    pub(super) fn of_files(
+        query: &str,
+        suffix: &str,
+        names: &[String],
+        agents: &[String],
+    ) -> Option<Completion> {
         let item = |name: &String| {
             let text = written(name);
             // A folder is completed further.
@@ -150,7 +158,13 @@ impl Completion {
                 what: "",
             }
         };
-        let items: Vec<CompletionItem> = names.iter().map(item).collect();
+        let agent = |name: &String| CompletionItem {
+            with: format!("@{name} "),
+            label: sanitize(name),
+            what: "subagent: does the work",
+        };
+        let agents = agents.iter().filter(|name| suffix.is_empty() && name.starts_with(query));
+        let items: Vec<CompletionItem> = agents.map(agent).chain(names.iter().map(item)).collect();
         let wanted = CompletionQuery::File { query: query.to_owned(), suffix: suffix.to_owned() };
         // An empty result is shown only if a name was typed.
         let shown = !items.is_empty() || !query.is_empty();
@@ -261,7 +275,8 @@ mod tests {
     #[test]
     fn commands_are_found_by_aliases() {
         let labels = |prefix: &str| {
-            let items = Completion::of_commands(prefix).map(|found| found.items);
+            let uses = CommandUses::default();
+            let items = Completion::of_commands(prefix, &uses).map(|found| found.items);
             let items = items.unwrap_or_default();
             items.into_iter().map(|item| item.with).collect::<Vec<_>>()
         };
@@ -275,27 +290,40 @@ mod tests {
         assert_eq!(labels("model"), Vec::<String>::new(), "it is written whole");
         assert_eq!(labels("zzz"), Vec::<String>::new());
         assert_eq!(labels("").len(), COMMANDS.len());
+        let mut uses = CommandUses::default();
+        for _ in 0..2 {
+            uses.add(COMMANDS.iter().find(|command| command.name == "memory").unwrap());
+        }
+        uses.add(COMMANDS.iter().find(|command| command.name == "cost").unwrap());
+        let first = |query| Completion::of_commands(query, &uses).unwrap().text().to_owned();
+        assert_eq!(first(""), "/memory");
+        assert_eq!(first("co"), "/cost", "an unused command that is closer comes later");
+        assert_eq!(first("mo"), "/model ", "a closer match comes before a used command");
     }
 
     #[test]
     fn files_keep_line_ranges_and_folders_stay_open() {
         let names = ["src/a.rs", "src/", "my file"].map(str::to_owned);
-        let mut found = Completion::of_files("a", ":3-9", &names).unwrap();
+        let mut found = Completion::of_files("a", ":3-9", &names, &[]).unwrap();
         assert_eq!(found.text(), "@src/a.rs:3-9 ");
         found.go(false);
         assert_eq!(found.text(), "@\"my file\":3-9 ");
         found.go(true);
         found.go(true);
         assert_eq!(found.text(), "@src/:3-9");
-        assert_eq!(Completion::of_files("", "", &[]), None);
+        assert_eq!(Completion::of_files("", "", &[], &[]), None);
         let names = ["we\u{1b}[31m.txt", "a\"b", "a\u{202e}b"].map(str::to_owned);
-        let mut odd = Completion::of_files("", "", &names).unwrap();
+        let mut odd = Completion::of_files("", "", &names, &[]).unwrap();
         assert_eq!(odd.text(), "@\"we\\u{1b}[31m.txt\" ");
         odd.go(false);
         assert_eq!(odd.text(), "@\"a\\u{202e}b\" ");
         odd.go(false);
         assert_eq!(odd.text(), "@\"a\\\"b\" ");
-        let none = Completion::of_files("nosuch", ":1-3", &[]).unwrap();
+        let agents = ["explore", "review"].map(str::to_owned);
+        let found = Completion::of_files("ex", "", &["examples/".to_owned()], &agents).unwrap();
+        assert_eq!((found.text(), found.items.len()), ("@explore ", 2));
+        assert!(Completion::of_files("ex", ":3", &[], &agents).unwrap().is_empty());
+        let none = Completion::of_files("nosuch", ":1-3", &[], &[]).unwrap();
         assert!(none.is_empty());
         let rows = none.rows(80, 5, Theme::PLAIN);
         let text: String = rows[0].spans.iter().map(|span| span.content.as_ref()).collect();

@@ -4,6 +4,7 @@
 //! It does not know the session: the caller decides the meaning of a text.
 
 mod edit;
+mod vim;
 
 use crate::input::character;
 use crate::keymap::EditAction;
@@ -15,6 +16,7 @@ use posse_actors::conversation::ContentPart;
 use ratatui::text::{Line, Span};
 
 use edit::Text;
+use vim::{Vim, VimMode, VimOutcome};
 
 /// Maximum number of lines of a paste that is shown in full. A longer one is shown as a
 /// placeholder.
@@ -71,6 +73,8 @@ pub(super) struct Composer {
     /// Index of the recalled history line, and the text before recalling; `None` if the text is not
     /// a recalled line.
     recalled: Option<(usize, String)>,
+    /// Vim keys; `None` if they are not used.
+    vim: Option<Vim>,
 }
 
 impl Composer {
@@ -135,6 +139,18 @@ impl Composer {
         self.pastes.push((mark, text.to_owned()));
     }
 
+    /// Placeholder and text of the long paste on whose placeholder, or directly behind it, the cursor
+    /// is; `None` if it is on none.
+    pub(super) fn paste_at_cursor(&self) -> Option<(&str, &str)> {
+        let (before, _) = self.text.split_at_cursor();
+        let whole = self.text.as_str();
+        self.pastes.iter().find_map(|(mark, text)| {
+            let start = whole.find(mark)?;
+            let is_on = (start..=start + mark.len()).contains(&before.len());
+            is_on.then_some((mark.as_str(), text.as_str()))
+        })
+    }
+
     /// Applies an edit action; `Up` in the first line and `Down` in the last line browse the
     /// history. Returns `false` if nothing changed.
     pub(super) fn edit(&mut self, edit: EditAction) -> bool {
@@ -156,10 +172,54 @@ impl Composer {
     /// are ignored.
     pub(super) fn key(&mut self, key: KeyEvent) {
         if let Some(c) = character(key) {
-            self.write(c);
+            self.character(c);
         } else if key == KeyEvent::from(KeyCode::Tab) {
             self.text.insert("    ");
         }
+    }
+
+    /// Inserts a character or, in normal mode of the vim keys, carries out its command.
+    fn character(&mut self, c: char) {
+        match &mut self.vim {
+            Some(vim) if vim.mode == VimMode::Normal => match vim.key(c, &mut self.text) {
+                VimOutcome::Vertical(edit) => drop(self.edit(edit)),
+                VimOutcome::Done => self.recalled = None,
+            },
+            _ => self.write(c),
+        }
+    }
+
+    /// Uses vim keys, beginning in insert mode, or stops to.
+    pub(super) fn use_vim_keys(&mut self, is_on: bool) {
+        self.vim = is_on.then(Vim::default);
+    }
+
+    /// Returns `true` if vim keys are used.
+    pub(super) fn has_vim_keys(&self) -> bool {
+        self.vim.is_some()
+    }
+
+    /// Name of the mode of the vim keys; `None` without them.
+    pub(super) fn vim_mode(&self) -> Option<&'static str> {
+        self.vim.as_ref().map(|vim| match vim.mode {
+            VimMode::Insert => "insert",
+            VimMode::Normal => "normal",
+        })
+    }
+
+    /// Returns `true` in normal mode of the vim keys.
+    pub(super) fn is_in_normal_mode(&self) -> bool {
+        self.vim.as_ref().is_some_and(|vim| vim.mode == VimMode::Normal)
+    }
+
+    /// Changes from insert mode of the vim keys to normal mode. Returns `false` if it was not in
+    /// insert mode.
+    pub(super) fn leave_insert_mode(&mut self) -> bool {
+        let Some(vim) = self.vim.as_mut().filter(|vim| vim.mode == VimMode::Insert) else {
+            return false;
+        };
+        vim.leave_insert(&mut self.text);
+        true
     }
 
     /// Replaces a backslash directly before the cursor, at the end of its line, with a line break.
@@ -179,6 +239,7 @@ impl Composer {
             }
         }
         self.text.take();
+        self.vim.iter_mut().for_each(Vim::insert);
         self.pastes.clear();
         self.recalled = None;
         whole

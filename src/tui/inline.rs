@@ -64,8 +64,7 @@ pub async fn pick(sessions: &[(String, String)], signals: &mut Signals) -> io::R
 }
 
 fn selector(sessions: &[(String, String)]) -> Selector {
-    let entry =
-        |(id, about): &(String, String)| SelectorEntry { value: id.clone(), label: about.clone() };
+    let entry = |(id, about): &(String, String)| SelectorEntry::new(id.clone(), about.clone());
     let entries = sessions.iter().map(entry).collect();
     Selector::of(SelectorKind::Inline, "Which session goes on?", entries)
 }

@@ -48,6 +48,8 @@ pub(super) enum KeyAction {
     Leave,
     /// Opens the viewer of full outputs and diffs at the last one; shows a note if there is none.
     Viewer,
+    /// Attaches the image in the clipboard.
+    PasteImage,
     /// Opens the selector of the input history.
     Search,
     /// Edits the prompt in the user's editor.
@@ -135,7 +137,13 @@ pub(super) const BINDINGS: &[Binding] = &[
         KeyAction::Leave,
         "exit if the prompt is empty; otherwise delete",
     ),
-    binding("viewer", &["ctrl+o"], KeyAction::Viewer, "full outputs and diffs"),
+    binding(
+        "viewer",
+        &["ctrl+o"],
+        KeyAction::Viewer,
+        "full outputs and diffs; on the mark of a paste: its text",
+    ),
+    binding("pasteImage", &["ctrl+v"], KeyAction::PasteImage, "attach the image in the clipboard"),
     binding("search", &["ctrl+r"], KeyAction::Search, "search the history"),
     binding(
         "editor",
@@ -287,6 +295,12 @@ impl Keymap {
     pub(super) fn action(&self, key: KeyEvent) -> Option<KeyAction> {
         self.keys.get(&name_of(key)?).copied()
     }
+}
+
+/// Name of a key in configuration syntax, if it can be bound; `None` for a key that inserts a
+/// character or has no name.
+pub(super) fn key_name(key: KeyEvent) -> Option<String> {
+    name_of(key).filter(|name| is_key(name))
 }
 
 /// The key that always has the action `cancel`.

@@ -8,6 +8,8 @@ mod app;
 mod completion;
 mod composer;
 mod diff;
+mod dropped;
+mod help_page;
 mod highlight;
 mod hunk_form;
 mod inline;
@@ -21,6 +23,7 @@ mod request_form;
 mod running;
 mod scrollback;
 mod selector;
+mod sgr;
 mod status;
 mod terminal;
 mod text;
@@ -39,7 +42,8 @@ use std::time::Duration;
 use posse_actors::conversation::ContentPart;
 use posse_base::failure::{Exit, Failure};
 use posse_frontend::notifications::Notifications;
-use posse_frontend::{BackgroundJob, Sessions, Task};
+use posse_frontend::status_line::StatusLineCommand;
+use posse_frontend::{BackgroundJob, ListedValue, Selectable, Sessions, Task};
 
 pub use inline::{Picked, pick};
 pub use keymap::{KeybindingMistake, check_bindings};
@@ -59,6 +63,26 @@ pub trait TuiEnvironment: Sessions {
     /// Returns a function that reads an image by its file name. The function blocks. Fails if the
     /// configured model is known not to accept images.
     fn images(&self) -> Result<ImageReader, Failure>;
+
+    /// Values to choose from for `what`, like [`Sessions::names`], with facts: for a model its window,
+    /// price and effort; for a provider its state and default model; for an agent its description.
+    fn listed(&self, what: Selectable) -> Vec<ListedValue>;
+
+    /// Saves keys of the terminal UI in the user's configuration: name of each action, and its keys.
+    fn save_keys(&self, changes: &[(String, String)]) -> BackgroundJob<()>;
+
+    /// Returns a closure that asks the current provider for its models. The error is one line.
+    fn live_models(&self) -> BackgroundJob<Vec<ListedValue>>;
+
+    /// Returns a closure that reads the last messages of a stored session, as lines, the latest last.
+    fn preview(&self, session: &str) -> BackgroundJob<Vec<String>>;
+
+    /// Returns a closure that reads the end of the output of a background job of the session.
+    fn job_output(&self, job: &str) -> BackgroundJob<String>;
+
+    /// Returns a closure that reads the image in the clipboard, with a description. Fails if the
+    /// configured model is known not to accept images.
+    fn clipboard_image(&self) -> Result<BackgroundJob<(ContentPart, String)>, Failure>;
 
     /// The working directory of the current session: for display, and as a path.
     fn folder(&self) -> (String, PathBuf);
@@ -133,10 +157,18 @@ pub struct Options {
     pub reflow: ReflowMode,
     /// Key bindings of the user: the name of a binding, and keys separated by white space.
     pub keys: Vec<(String, String)>,
+    /// True if the prompt has vim keys.
+    pub vim: bool,
     /// Notifications and window title.
     pub notifications: Notifications,
     /// True if the terminal has the keyboard protocol of kitty.
     pub keyboard_flags: bool,
+    /// Guides: name and content of each, for the help.
+    pub guides: Vec<(String, String)>,
+    /// File of the numbers of uses of slash commands; `None`: they end with the process.
+    pub command_uses: Option<PathBuf>,
+    /// Status line command of the user; `None` if there is none.
+    pub status_line: Option<StatusLineCommand>,
 }
 
 /// Checks that standard input and output are a terminal, and that `TERM` and the locale allow the

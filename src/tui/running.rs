@@ -12,6 +12,7 @@ mod effects;
 mod messages;
 mod session;
 mod shutdown;
+mod status_line;
 mod tree;
 mod window_size;
 
@@ -23,6 +24,7 @@ use std::time::{Duration, Instant};
 use posse_actors::conversation::ContentPart;
 use posse_actors::event::AnnouncedEvent;
 use posse_base::failure::{ErrorCode, Exit, Failure};
+use posse_frontend::command_uses::CommandUses;
 use posse_frontend::drafts::Drafts;
 use posse_frontend::files::Finder;
 use posse_frontend::history::History;
@@ -44,6 +46,7 @@ use crate::theme::Role;
 use crate::{Options, ReflowMode, TuiEnvironment};
 
 use session::{CurrentSession, LookupResult, RequestResult, SessionUpdate};
+use status_line::{BranchWatch, StatusLine};
 use window_size::WindowSize;
 
 /// Delay between an input and the save of the draft; a crash loses at most the input of this time.
@@ -105,10 +108,32 @@ pub(super) struct Tui<'a> {
     follows_restore: Option<(LoadedSession, String)>,
     confirmation: RewindConfirmation,
     notifier: Notifier,
+    branch: BranchWatch,
+    status_line: StatusLine,
+    /// True while a stored session is read for its preview.
+    is_previewing: bool,
     /// True if a task has ended and none was started since.
     is_task_over: bool,
     /// Notifications and window title that are written with the next frame.
     sequences: Vec<u8>,
+}
+
+/// State of the UI with these options.
+fn app_of(options: &mut Options, history: &History) -> App {
+    let mut app = App::default();
+    app.composer = Composer::new(history.lines());
+    app.theme = options.theme;
+    app.own_themes = std::mem::take(&mut options.own_themes);
+    app.scrollback = options.alternate.then(Scrollback::default);
+    app.view.hides_thinking = !options.shows_thinking;
+    app.view.status.mode_label = options.mode_label;
+    app.keymap.bind(&options.keys);
+    app.own_keys = std::mem::take(&mut options.keys);
+    app.composer.use_vim_keys(options.vim);
+    app.view.status.vim_mode = app.composer.vim_mode();
+    app.guides = std::mem::take(&mut options.guides);
+    app.uses = CommandUses::open(options.command_uses.take());
+    app
 }
 
 /// Runs the UI until the user exits, and returns the exit code. Fails if the terminal cannot be
@@ -118,16 +143,9 @@ pub(super) async fn run(
     mut options: Options,
 ) -> Result<Exit, Vec<Failure>> {
     let history = History::open(options.history.take());
-    let mut app = App::default();
-    app.composer = Composer::new(history.lines());
-    app.theme = options.theme;
-    app.own_themes = std::mem::take(&mut options.own_themes);
-    app.scrollback = options.alternate.then(Scrollback::default);
-    app.view.hides_thinking = !options.shows_thinking;
+    let mut app = app_of(&mut options, &history);
     let folder;
     (app.view.status.cwd, folder) = environment.folder();
-    app.view.status.mode_label = options.mode_label;
-    app.keymap.bind(&options.keys);
     let failed = |error: io::Error| vec![internal(format!("the terminal cannot be used: {error}"))];
     let notifications = std::mem::take(&mut options.notifications);
     let modes = TerminalModes {
@@ -171,6 +189,9 @@ pub(super) async fn run(
         follows_restore: None,
         confirmation: RewindConfirmation::default(),
         notifier: Notifier::new(notifications),
+        branch: BranchWatch::default(),
+        status_line: StatusLine::default(),
+        is_previewing: false,
         is_task_over: false,
         sequences: Vec::new(),
     };
@@ -213,6 +234,7 @@ impl Tui<'_> {
                 self.look_up(commands::COLLECTING, facts, LookupResult::Setup);
             }
         }
+        self.forget_branch();
         for warning in std::mem::take(&mut self.options.warnings) {
             self.app.view.note(Role::Warn, format!("warning: {warning}"));
         }
@@ -275,6 +297,8 @@ impl Tui<'_> {
             self.finish_rewind().await;
             self.keep_draft();
             self.follow_attention();
+            self.follow_branch();
+            self.follow_status_line();
             let wait = self.next_wait();
             tokio::select! {
                 biased;
@@ -285,6 +309,7 @@ impl Tui<'_> {
                         for input in found {
                             self.notice_input(&input);
                             let effects = self.app.input(input, self.now());
+                            self.save_command_uses();
                             self.perform(effects).await;
                         }
                         self.draft_due.get_or_insert(now + DRAFT_INTERVAL);
@@ -359,10 +384,8 @@ impl Tui<'_> {
         let last =
             self.current.as_ref().and_then(|current| current.waits_until(LAST_EVENTS_MAX, now));
         let draft = self.draft_due.map(|due| due.saturating_sub(now));
-        [frame, self.app.next_change(now), last, draft, self.notification_wait()]
-            .into_iter()
-            .flatten()
-            .min()
+        let beside = [self.notification_wait(), self.status_line_wait()];
+        [frame, self.app.next_change(now), last, draft].into_iter().chain(beside).flatten().min()
     }
 
     fn draw_if_due(&mut self) {
@@ -400,6 +423,7 @@ impl Tui<'_> {
         self.follow_size();
         let now = self.now();
         let (columns, rows) = self.window_size.size;
+        self.observe_status();
         let shown = self.app.frame(columns, rows, now);
         // Only a backlog is worth a larger frame.
         self.app.rows_per_frame =
@@ -445,6 +469,7 @@ impl Tui<'_> {
         };
         self.app.follow(announcement.event(), announcement.origin(), now);
         self.notifier.follow(announcement.event());
+        self.notice_branch(announcement.event());
         self.save_selection(announcement);
         if let Some(current) = &self.current {
             self.app.view.status.cost = current.cost();

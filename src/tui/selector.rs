@@ -1,16 +1,23 @@
 //! A list with a filter, navigated with the arrow keys.
 
+use std::cmp::Reverse;
+use std::collections::HashSet;
+
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use posse_frontend::{RewindExtent, Selectable};
+use posse_frontend::fuzzy::fuzzy_words_score;
+use posse_frontend::{ListedValue, RewindExtent, Selectable};
 
 use crate::input::character;
-use crate::text::{TextRow, clipped, row, sanitize, span};
+use crate::text::{TextRow, clipped, row, sanitize, span, width};
 use crate::theme::{Role, Theme};
 
 use ratatui::text::Line;
 
 /// Maximum number of visible entries.
 const SHOWN_MAX: usize = 8;
+
+/// Maximum columns of a cell that is padded; a longer one moves the cells behind it.
+const CELL_COLUMNS_MAX: usize = 40;
 
 /// Content of a selector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +32,12 @@ pub(super) enum SelectorKind {
     Sessions,
     /// Stored sessions, in the list below the command line.
     Inline,
+    /// Running background jobs.
+    Jobs,
+    /// Actions with their keys.
+    Keymap,
+    /// Question if the action of this name takes a key from another one.
+    ConfirmKey(&'static str),
     /// Prompts to which the user can return.
     Rewind,
     /// Parts of the session that can return to their state before the prompt with this number.
@@ -52,6 +65,23 @@ pub(super) struct SelectorEntry {
     pub(super) value: String,
     /// The visible text, in one line.
     pub(super) label: String,
+    /// Further columns.
+    pub(super) facts: Vec<String>,
+}
+
+impl SelectorEntry {
+    /// An entry without further columns.
+    pub(super) fn new(value: impl Into<String>, label: impl Into<String>) -> SelectorEntry {
+        SelectorEntry { value: value.into(), label: label.into(), facts: Vec::new() }
+    }
+}
+
+impl From<ListedValue> for SelectorEntry {
+    fn from(listed: ListedValue) -> SelectorEntry {
+        let label = sanitize(&listed.name);
+        let facts = listed.facts.iter().map(|fact| in_one_line(fact)).collect();
+        SelectorEntry { value: listed.name, label, facts }
+    }
 }
 
 /// An open selector.
@@ -66,6 +96,10 @@ pub(super) struct Selector {
     pub(super) filter: String,
     /// Index of the selected entry among those that match the filter.
     pub(super) chosen: usize,
+    /// Text below the title; may be empty.
+    pub(super) remark: String,
+    /// Value of an entry, and lines about it.
+    pub(super) preview: Option<(String, Vec<String>)>,
 }
 
 /// Effect of a key.
@@ -78,7 +112,7 @@ pub(super) enum SelectorOutcome {
     Closed,
     /// The user chose this value of a visible entry.
     Name(String),
-    /// The user wants to delete this queued message.
+    /// The user wants to delete this queued message, or to stop this job.
     Deleted(String),
     /// The user wants to label the prompt of this row of the tree.
     Labelled(String),
@@ -87,7 +121,7 @@ pub(super) enum SelectorOutcome {
 impl Selector {
     pub(super) fn new(
         what: Selectable,
-        names: Vec<String>,
+        names: Vec<ListedValue>,
         current: &str,
         source: &str,
     ) -> Selector {
@@ -97,8 +131,7 @@ impl Selector {
         } else {
             format!("{word}: {} ({})", sanitize(current), sanitize(source))
         };
-        let entry = |name: String| SelectorEntry { label: sanitize(&name), value: name };
-        let entries: Vec<SelectorEntry> = names.into_iter().map(entry).collect();
+        let entries: Vec<SelectorEntry> = names.into_iter().map(SelectorEntry::from).collect();
         let mut selector = Selector::of(SelectorKind::Name(what), title, entries);
         selector.chosen =
             selector.entries.iter().position(|entry| entry.value == current).unwrap_or_default();
@@ -119,17 +152,50 @@ impl Selector {
             current: None,
             filter: String::new(),
             chosen: 0,
+            remark: String::new(),
+            preview: None,
         }
     }
 
-    /// Entries whose label contains every word of the filter, ignoring case.
+    /// Entries that match the filter, ignoring case: those whose label contains every word. Of the
+    /// values of a setting, those that match it fuzzily, the best match first; their facts count as
+    /// well.
     pub(super) fn found(&self) -> Vec<&SelectorEntry> {
+        if matches!(self.subject, SelectorKind::Name(_) | SelectorKind::Keymap) {
+            return self.found_fuzzily();
+        }
         let wanted = self.filter.to_lowercase();
         let has_all = |entry: &&SelectorEntry| {
             let label = entry.label.to_lowercase();
             wanted.split_whitespace().all(|word| label.contains(word))
         };
         self.entries.iter().filter(has_all).collect()
+    }
+
+    fn found_fuzzily(&self) -> Vec<&SelectorEntry> {
+        let score = |entry: &SelectorEntry| {
+            let by_facts = || {
+                let facts = entry.facts.join(" ").to_lowercase();
+                facts.contains(&self.filter.to_lowercase()).then_some(0)
+            };
+            fuzzy_words_score(&self.filter, &entry.label).or_else(by_facts)
+        };
+        let scored = self.entries.iter().filter_map(|entry| Some((score(entry)?, entry)));
+        let mut scored: Vec<(u32, &SelectorEntry)> = scored.collect();
+        scored.sort_by_key(|(score, _)| Reverse(*score));
+        scored.into_iter().map(|(_, entry)| entry).collect()
+    }
+
+    /// Puts `first` before the other entries, each value once. The selected value stays selected.
+    pub(super) fn put_first(&mut self, first: Vec<ListedValue>) {
+        let chosen = self.value();
+        let mut entries: Vec<SelectorEntry> = first.into_iter().map(SelectorEntry::from).collect();
+        let known: HashSet<String> = entries.iter().map(|entry| entry.value.clone()).collect();
+        entries.extend(self.entries.drain(..).filter(|entry| !known.contains(&entry.value)));
+        self.entries = entries;
+        let found = self.found();
+        let at = found.iter().position(|entry| Some(&entry.value) == chosen.as_ref());
+        self.chosen = at.unwrap_or_default();
     }
 
     /// Adds a text to the filter, for example a paste, and selects the first match. Outer white
@@ -165,7 +231,10 @@ impl Selector {
             KeyCode::Esc => return SelectorOutcome::Closed,
             KeyCode::Enter => return self.selection(),
             KeyCode::Delete
-                if matches!(self.subject, SelectorKind::Queue | SelectorKind::Drafts) =>
+                if matches!(
+                    self.subject,
+                    SelectorKind::Queue | SelectorKind::Drafts | SelectorKind::Jobs
+                ) =>
             {
                 return self.value().map_or(SelectorOutcome::Open, SelectorOutcome::Deleted);
             }
@@ -196,7 +265,7 @@ impl Selector {
     }
 
     /// The value of the selected entry; `None` if no entry matches the filter.
-    fn value(&self) -> Option<String> {
+    pub(super) fn value(&self) -> Option<String> {
         self.found().get(self.chosen).map(|entry| entry.value.clone())
     }
 
@@ -216,14 +285,17 @@ impl Selector {
             Line::from(span(theme, Role::Dim, "─".repeat(columns))),
             row(theme, Role::Strong, clipped(&self.title, columns)),
         ];
+        if !self.remark.is_empty() {
+            rows.push(row(theme, Role::Dim, clipped(&self.remark, columns)));
+        }
         let found = self.found();
+        let widths = self.widths(&found);
         let from = (self.chosen + 1).saturating_sub(SHOWN_MAX);
         for (at, entry) in found.iter().enumerate().skip(from).take(SHOWN_MAX) {
             let (role, mark) =
                 if at == self.chosen { (Role::Selected, "▸") } else { (Role::Text, " ") };
-            let is_current = if self.current.as_ref() == Some(&entry.value) { " ✓" } else { "" };
-            let text = format!("{mark} {}{is_current}", entry.label);
-            rows.push(row(theme, role, clipped(&text, columns)));
+            let text = format!("{mark} {}", self.cells(entry, &widths));
+            rows.push(row(theme, role, clipped(text.trim_end(), columns)));
         }
         if found.len() > SHOWN_MAX {
             rows.push(row(theme, Role::Dim, format!("  {} in total", found.len())));
@@ -237,7 +309,10 @@ impl Selector {
             | SelectorKind::Inline
             | SelectorKind::Rewind
             | SelectorKind::RewindExtent(_)
+            | SelectorKind::ConfirmKey(_)
             | SelectorKind::ConfirmRewind(..) => "Enter selects",
+            SelectorKind::Keymap => "Enter, then the new key",
+            SelectorKind::Jobs => "Enter shows its output · Delete stops it",
             SelectorKind::History => "Enter puts it into the prompt",
             SelectorKind::Drafts => "Enter takes it up · Delete deletes it",
             SelectorKind::Tree => "Enter goes there · Ctrl+T labels it",
@@ -247,6 +322,52 @@ impl Selector {
             format!("  {}▏ type to filter · ↑↓ · {does} · Esc closes", sanitize(&self.filter));
         rows.push(row(theme, Role::Dim, clipped(&hint, columns)));
         rows
+    }
+
+    /// The columns of an entry, padded to `widths`.
+    fn cells(&self, entry: &SelectorEntry, widths: &[usize]) -> String {
+        let cells = self.columns(entry).zip(widths).map(|(cell, columns)| {
+            let space = columns.saturating_sub(width(&cell));
+            format!("{cell}{}", " ".repeat(space))
+        });
+        cells.collect::<Vec<_>>().join("  ")
+    }
+
+    /// Columns that the cells of entries need; those without content need none.
+    fn widths(&self, found: &[&SelectorEntry]) -> Vec<usize> {
+        let mut widths: Vec<usize> = Vec::new();
+        for entry in found {
+            for (nth, cell) in self.columns(entry).enumerate() {
+                let needed = width(&cell).min(CELL_COLUMNS_MAX);
+                match widths.get_mut(nth) {
+                    Some(known) => *known = needed.max(*known),
+                    None => widths.push(needed),
+                }
+            }
+        }
+        widths
+    }
+
+    fn columns<'a>(&self, entry: &'a SelectorEntry) -> impl Iterator<Item = String> + use<'a> {
+        let is_current = if self.current.as_ref() == Some(&entry.value) { " ✓" } else { "" };
+        let label = format!("{}{is_current}", entry.label);
+        std::iter::once(label).chain(entry.facts.iter().cloned())
+    }
+
+    /// Rows of the preview of the selected entry, at most `rows_max`: its last lines.
+    pub(super) fn preview_rows(
+        &self,
+        columns: usize,
+        rows_max: usize,
+        theme: Theme,
+    ) -> Vec<TextRow> {
+        let shown = self.preview.as_ref().filter(|(value, _)| self.value().as_ref() == Some(value));
+        let lines = shown.map(|(_, lines)| lines.as_slice()).unwrap_or_default();
+        let lines = &lines[lines.len().saturating_sub(rows_max)..];
+        let one = |line: &String| {
+            row(theme, Role::Dim, clipped(&format!("  │ {}", in_one_line(line)), columns))
+        };
+        lines.iter().map(one).collect()
     }
 
     fn empty_text(&self) -> String {
@@ -271,9 +392,39 @@ pub(super) fn in_one_line(text: &str) -> String {
 mod tests {
     use super::*;
 
+    fn listed(name: &str) -> ListedValue {
+        ListedValue { name: name.to_owned(), facts: vec!["200k".to_owned(), "$3/$15".to_owned()] }
+    }
+
+    #[test]
+    fn listed_values_have_columns_and_are_found_by_letters_and_facts() {
+        let names = ["a-large", "b-medium"].map(listed).to_vec();
+        let mut selector = Selector::new(Selectable::Model, names, "b-medium", "its default");
+        let text = |selector: &Selector| {
+            let rows = selector.rows(60, Theme::PLAIN);
+            rows.iter().map(|row| crate::testing::text_of_row(row) + "\n").collect::<String>()
+        };
+        let shown = text(&selector);
+        assert!(shown.contains("  a-large     200k  $3/$15\n"), "{shown}");
+        assert!(shown.contains("▸ b-medium ✓  200k  $3/$15\n"), "{shown}");
+        let mut live = vec![listed("c-new")];
+        live[0].facts.clear();
+        selector.put_first([live, vec![listed("a-large")]].concat());
+        selector.remark = "the server lists 2".to_owned();
+        assert_eq!(selector.value().as_deref(), Some("b-medium"), "it stays selected");
+        let values: Vec<&str> = selector.found().iter().map(|entry| entry.value.as_str()).collect();
+        assert_eq!(values, ["c-new", "a-large", "b-medium"]);
+        assert!(text(&selector).contains("\nthe server lists 2\n"));
+        selector.filter_by("alg");
+        assert_eq!(selector.value().as_deref(), Some("a-large"));
+        selector.filter.clear();
+        selector.filter_by("$15");
+        assert_eq!(selector.found().len(), 2, "by a fact");
+    }
+
     #[test]
     fn enter_takes_only_a_name_that_is_shown() {
-        let names = ["alpha", "beta", "alphabet"].map(str::to_owned).to_vec();
+        let names = ["alpha", "beta", "alphabet"].map(listed).to_vec();
         let mut selector = Selector::new(Selectable::Model, names, "beta", "its default");
         assert_eq!(
             selector.key(KeyEvent::from(KeyCode::Enter)),
@@ -296,7 +447,7 @@ mod tests {
 
     #[test]
     fn only_messages_can_be_deleted() {
-        let entry = |text: &str| SelectorEntry { value: text.to_owned(), label: text.to_owned() };
+        let entry = |text: &str| SelectorEntry::new(text, text);
         let list = |subject| Selector::of(subject, "", vec![entry("fix the test"), entry("b")]);
         for subject in [SelectorKind::History, SelectorKind::Queue, SelectorKind::Sessions] {
             let mut selector = list(subject);

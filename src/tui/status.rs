@@ -1,4 +1,4 @@
-//! The status bar: model, agent, sandbox, context, cost and folder.
+//! The status bar: model, effort, agent, sandbox, network, context, cost, branch and folder.
 
 use crate::text::{TextRow, clipped, clipped_front, span, width};
 use crate::theme::{Role, Theme};
@@ -6,6 +6,7 @@ use posse_frontend::end_line::count_text;
 
 use posse_actors::cost::dollars;
 use posse_actors::event::{PermissionMode, SandboxTier};
+use posse_actors::ports::NetworkAccess;
 use ratatui::text::{Line, Span};
 
 /// Content of the status bar.
@@ -17,12 +18,20 @@ pub(super) struct Status {
     pub(super) provider: String,
     /// Name of the model; empty until a session has been opened.
     pub(super) model: String,
+    /// Mode of the vim keys; `None` without them.
+    pub(super) vim_mode: Option<&'static str>,
+    /// Reasoning effort; `None` if the provider decides it.
+    pub(super) effort: Option<&'static str>,
     /// Name of the agent; empty until a session has been opened.
     pub(super) agent: String,
     /// Working directory for display, with `~` for the home directory.
     pub(super) cwd: String,
     /// Sandbox tier; `Unknown` with an empty text until a session has been opened.
     pub(super) tier: SandboxTier,
+    /// Network access of commands; `None` until a session has been opened.
+    pub(super) network: Option<NetworkAccess>,
+    /// Git branch or commit of the folder, without control characters; `None` if there is none.
+    pub(super) branch: Option<String>,
     /// Number of tokens of the context, by the last attempt, compaction or measurement; `None` if
     /// it is unknown.
     pub(super) context: Option<u64>,
@@ -34,15 +43,37 @@ pub(super) struct Status {
     pub(super) jobs: usize,
     /// Label of a special mode, `--yes` or dry run; `None` in normal mode.
     pub(super) mode_label: Option<&'static str>,
-    /// Reasoning effort; `default` if the provider decides, empty until a session has been opened.
-    pub(super) thinking: String,
 }
 
 /// Rank of the context usage: parts with higher ranks are left out first.
 const CONTEXT: u8 = 2;
 
+/// Maximum columns of the branch.
+const BRANCH_COLUMNS_MAX: usize = 24;
+
+/// Network access of commands in one word, for the status line command.
+pub(super) fn network_word(access: NetworkAccess) -> &'static str {
+    match access {
+        NetworkAccess::Host => "open",
+        NetworkAccess::Domains => "ask",
+        NetworkAccess::Denied => "closed",
+    }
+}
+
+/// Network access of commands, as rank, role and text.
+fn network_part(access: NetworkAccess) -> (u8, Role, String) {
+    match access {
+        NetworkAccess::Host => (3, Role::Warn, "network open".to_owned()),
+        NetworkAccess::Domains => (DETAIL, Role::Dim, "network asks".to_owned()),
+        NetworkAccess::Denied => (DETAIL, Role::Dim, "no network".to_owned()),
+    }
+}
+
 /// Rank of the folder: it is left out first, because it was shown at the start.
-const FOLDER: u8 = 5;
+const FOLDER: u8 = 6;
+
+/// Rank of details that are left out next.
+const DETAIL: u8 = 5;
 
 /// Context usage in percent at or above which it is highlighted.
 const NEARLY_FULL: u64 = 80;
@@ -101,15 +132,22 @@ impl Status {
             };
             (1, role, mode.to_string())
         });
-        let mut parts: Vec<(u8, Role, String)> = mode.into_iter().collect();
+        let vim = self.vim_mode.map(|mode| (1, Role::Accent, mode.to_owned()));
+        let mut parts: Vec<(u8, Role, String)> = mode.into_iter().chain(vim).collect();
         parts.push((1, Role::Text, who));
+        parts.extend(self.effort.map(|effort| (DETAIL, Role::Dim, format!("effort {effort}"))));
         parts.extend((!self.agent.is_empty()).then(|| (3, Role::Dim, self.agent.clone())));
         parts.extend(self.mode_label.map(|mode_label| (0, Role::Warn, mode_label.to_owned())));
         parts.extend(tier.map(|(rank, role, tier)| (rank, role, tier.to_owned())));
+        // Without a sandbox the network is open as well.
+        let network = self.network.filter(|_| self.tier != SandboxTier::None);
+        parts.extend(network.map(network_part));
         let jobs = if self.jobs == 1 { "job" } else { "jobs" };
         parts.extend((self.jobs > 0).then(|| (1, Role::Accent, format!("{} {jobs}", self.jobs))));
         parts.extend(context.as_ref().map(|full| (CONTEXT, full.role, full.whole.clone())));
         parts.extend(self.cost.map(|cost| (3, Role::Dim, dollars(cost))));
+        let branch = self.branch.as_deref().map(|name| clipped(name, BRANCH_COLUMNS_MAX));
+        parts.extend(branch.map(|name| (3, Role::Dim, format!("⎇ {name}"))));
         parts.push((FOLDER, Role::Dim, clipped_front(&self.cwd, 30)));
         let taken = |parts: &[(u8, Role, String)]| -> usize {
             parts.iter().map(|(.., text)| width(text) + 3).sum::<usize>().saturating_sub(3)
@@ -150,20 +188,24 @@ mod tests {
     #[test]
     fn least_important_parts_are_left_out_first() {
         let status = Status {
-            thinking: "default".to_owned(),
             permission_mode: Some(PermissionMode::Plan),
             provider: "anthropic".into(),
             model: "claude-large-5".into(),
+            vim_mode: None,
+            effort: Some("high"),
             agent: "build".into(),
             cwd: "~/src/a/project/of/mine".into(),
-            tier: SandboxTier::None,
+            tier: SandboxTier::Full,
+            network: Some(NetworkAccess::Domains),
+            branch: Some("feature/a-branch-with-a-long-name".into()),
             context: Some(24_500),
             limit: Some(48_000),
             cost: Some(4_200_000),
             jobs: 0,
             mode_label: None,
         };
-        let rows: Vec<String> = [102, 70, 50, 30, 10].map(|columns| shown(&status, columns)).into();
+        let rows: Vec<String> =
+            [160, 130, 102, 70, 50, 30, 10].map(|columns| shown(&status, columns)).into();
         insta::assert_snapshot!(rows.join("\n"));
     }
 

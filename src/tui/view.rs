@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use posse_actors::conversation::{CallId, ContentPart, MessageId, QuestionId, text_of};
 use posse_actors::event::{
-    Event, MessageKind, Origin, TargetType, TodoItem, ToolFailureClass, UserReply, UserRequest,
+    Event, MessageKind, Origin, TargetType, TodoItem, TodoStatus, ToolFailureClass, UserReply,
+    UserRequest,
 };
 use posse_actors::skills;
 use posse_base::failure::{Failure, printable};
@@ -133,6 +134,13 @@ pub(super) struct View {
 }
 
 impl View {
+    /// Task list of the main agent, if a task of it is not done.
+    pub(super) fn open_todos(&self) -> &[TodoItem] {
+        let is_open =
+            |item: &TodoItem| matches!(item.status, TodoStatus::Pending | TodoStatus::InProgress);
+        if self.todos.iter().any(is_open) { &self.todos } else { &[] }
+    }
+
     /// Updates transcript, queue, subagent tree, banner and status bar from an event.
     pub(super) fn follow(&mut self, event: &Event, origin: Option<&Origin>, now: Duration) {
         if let Some(note) = self.tree.follow(event, origin, (now, self.wall_ms)) {

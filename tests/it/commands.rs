@@ -11,8 +11,8 @@ use crate::tui::Tmux;
 /// Command, input, and expected output of line mode and of the terminal UI. A leading `>` means
 /// that the terminal UI shows it in the viewer. The order allows to run them one after another.
 const EXPECTED: &[(&str, &str, &str, &str)] = &[
-    ("help", "/help", "!COMMAND", "/exit"),
-    ("keys", "/keys", "Ctrl+R looks for it", "Alt+Up"),
+    ("help", "/help", "!COMMAND", ">type to search"),
+    ("keys", "/keys", "Ctrl+R looks for it", ">Ctrl+J"),
     ("status", "/status", "prompts   1", "built in"),
     ("rename", "/rename The notes", "title: The notes", "title: The notes"),
     ("context", "/context", "total", "/compact shortens"),
@@ -39,6 +39,8 @@ const EXPECTED: &[(&str, &str, &str, &str)] = &[
     ("memory", "/memory", "No agent has reported", "No agent has reported"),
     ("forget", "/forget explore", "No agent explore has", "No agent explore has"),
     ("theme", "/theme dark", "Line mode has no themes", "theme: dark"),
+    ("keymap", "/keymap", "has keys to change", "keys: select an action"),
+    ("vim", "/vim", "has vim keys", "vim keys: Esc"),
     ("queue", "/queue", "No message is queued", "no message is queued"),
     ("stop", "/stop", "Nothing runs.", "(nothing runs)"),
     ("compact", "/compact", "nothing to remove", "nothing to remove"),
@@ -132,7 +134,8 @@ fn the_terminal_ui_has_every_command() {
         tmux.says(line);
         tmux.wait_until(says, |_| {
             let all = tmux.all();
-            viewer && all.contains("q closes") || !viewer && all.matches(says).count() > before
+            viewer && (all.contains("q closes") || all.contains("Esc closes"))
+                || !viewer && all.matches(says).count() > before
         });
         let screen = tmux.screen();
         assert!(!screen.contains("There is no /"), "{name}: {screen}");
@@ -140,10 +143,10 @@ fn the_terminal_ui_has_every_command() {
             if name != "doctor" && name != "config" {
                 assert!(screen.contains(says), "{name}: {screen}");
             }
-            tmux.presses("q");
-        } else if matches!(name, "resume" | "rewind") {
             tmux.presses("Escape");
-            tmux.wait_until("the prompt", |screen| !screen.contains("Enter selects"));
+        } else if matches!(name, "resume" | "rewind" | "keymap") {
+            tmux.presses("Escape");
+            tmux.wait_until("the prompt", |screen| !screen.contains("Esc closes"));
             continue;
         }
         tmux.wait_for("❯ Describe a task");

@@ -141,7 +141,9 @@ const PROOFS: &[(&str, &str, &str)] = &[
     ("ui.queue.followUp", "every_setting/sessions.rs", "queued_messages_are_delivered_one_by_one_or_together"),
     ("ui.queue.steering", "every_setting/sessions.rs", "queued_messages_are_delivered_one_by_one_or_together"),
     ("ui.showThinking", "every_setting/terminal.rs", "thinking_is_shown_or_hidden"),
+    ("ui.statusLine", "every_setting/terminal.rs", "status_line_command_of_the_user_is_shown"),
     ("ui.theme", "every_setting/terminal.rs", "theme_changes_the_colours"),
+    ("ui.vim", "every_setting/terminal.rs", "vim_keys_and_a_changed_key_work_in_a_terminal"),
     ("version", "cli.rs", "every_configuration_error_has_its_code"),
     ("workspace.roots", "settings.rs", "configured_roots_extend_the_workspace"),
 ];

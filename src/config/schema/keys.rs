@@ -355,11 +355,16 @@ pub(crate) static KEYS: &[ConfigKey] = &[
          its next reply."),
     key("ui.showThinking", Bool, D::Bool(true), Harmless,
         "Show the last line of the model's thinking while it thinks."),
+    key("ui.statusLine", CommandLine, D::None, Never,
+        "Program and arguments whose first line of output is shown above the status row. It gets \
+         the state of the session as JSON on standard input. The program is not confined."),
     key("ui.theme", Text, D::Text("auto"), Harmless,
         "Colours of the terminal UI: auto (dark or light, by the background of the terminal), dark, \
          light, high-contrast, none, or the name of a file in the folder themes beside your \
          configuration.")
         .variable("POSSE_THEME"),
+    key("ui.vim", Bool, D::None, Never,
+        "Use vim keys in the prompt of the terminal UI."),
     key("version", Whole(1, 1_000_000), D::None, Harmless,
         "Version of this format: 1. A file of a later version is read as far as it is \
          understood and never changed."),

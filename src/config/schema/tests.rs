@@ -135,6 +135,8 @@ fn rows() -> Vec<(&'static str, Value)> {
         ("ui.queue.followUp", json!("all")),
         ("ui.queue.steering", json!("one")),
         ("ui.showThinking", json!(false)),
+        ("ui.statusLine", json!(["status", "-s"])),
+        ("ui.vim", json!(true)),
         ("ui.theme", json!("light")),
         ("version", json!(2)),
         ("workspace.roots", json!(["/a"])),

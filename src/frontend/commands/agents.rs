@@ -3,13 +3,14 @@
 use posse_actors::root_session::SessionHandle;
 
 use crate::Report;
-use crate::commands::{COMMAND, Command, ReportRequest};
+use crate::commands::{COMMAND, Command, CommandGroup, ReportRequest};
 use crate::session_records::{UNREAD, records};
 use crate::subagents::SubagentTable;
 
 pub(super) const AGENTS: Command = Command {
     name: "agents",
     help: "list all agents, and the subagents of this session",
+    group: CommandGroup::Work,
     run: |context, _| {
         let request = ReportRequest::new(Report::Agents, "agents");
         context.report(request.followed_by(|session| async move { subagents(&session).await }));

@@ -2,7 +2,7 @@
 
 use posse_actors::root_session::SessionHandle;
 
-use crate::commands::{Availability, COMMAND, Command, QueryAnswer, SessionQuery};
+use crate::commands::{Availability, COMMAND, Command, CommandGroup, QueryAnswer, SessionQuery};
 use crate::context;
 use crate::instruction::Instruction;
 
@@ -10,6 +10,7 @@ pub(super) const COMPACT: Command = Command {
     name: "compact",
     argument: "[WHAT]",
     help: "shorten the history; WHAT is kept",
+    group: CommandGroup::Model,
     when: Availability::Idle,
     run: |context, argument| {
         let keep = argument.map(str::to_owned);

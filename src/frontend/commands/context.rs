@@ -2,7 +2,7 @@
 
 use posse_actors::root_session::SessionHandle;
 
-use crate::commands::{COMMAND, Command, SessionQuery};
+use crate::commands::{COMMAND, Command, CommandGroup, SessionQuery};
 use crate::context::table;
 use crate::instruction::Instruction;
 
@@ -10,6 +10,7 @@ pub(super) const CONTEXT: Command = Command {
     name: "context",
     argument: "[--json]",
     help: "show the parts of a request, in tokens",
+    group: CommandGroup::Model,
     run: |context, argument| {
         let json = argument == Some("--json");
         let query = SessionQuery::text(move |session| async move { usage(&session, json).await });

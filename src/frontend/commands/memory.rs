@@ -4,11 +4,12 @@ use posse_actors::outcome::Memories;
 use posse_actors::root_session::SessionHandle;
 use posse_base::failure::{printable, printable_lines};
 
-use crate::commands::{COMMAND, Command, SessionQuery};
+use crate::commands::{COMMAND, Command, CommandGroup, SessionQuery};
 
 pub(super) const MEMORY: Command = Command {
     name: "memory",
     help: "show what agents have reported; later agents of the same name receive it",
+    group: CommandGroup::Work,
     run: |context, _| {
         context.query(SessionQuery::text(
             |session| async move { memories(&session.memories().await) },
@@ -21,6 +22,7 @@ pub(super) const FORGET: Command = Command {
     name: "forget",
     argument: "[NAME]",
     help: "delete that memory, of one agent or of all",
+    group: CommandGroup::Work,
     run: |context, argument| {
         let agent = argument.map(str::to_owned);
         context.query(SessionQuery::text(|session| async move { forget(&session, agent).await }));

@@ -1,17 +1,16 @@
 //! `/help`, `/keys`, `/status` and `/diff`: pages that each front end writes in its own way.
 
-use crate::Report;
-use crate::commands::{COMMAND, Command, Page, ReportRequest};
+use crate::commands::{COMMAND, Command, CommandGroup, Page, ReportRequest};
 
 pub(super) const HELP: Command = Command {
     name: "help",
     aliases: &["?"],
     argument: "[TOPIC]",
     help: "show commands and keys, or a topic of `posse help`",
+    group: CommandGroup::Program,
     run: |context, argument| match argument {
         Some(topic) => {
-            let report = Report::Help(topic.to_owned());
-            context.report(ReportRequest::list(report, "help"));
+            context.report(ReportRequest::guide(topic));
         }
         None => context.show(Page::Help),
     },
@@ -22,6 +21,7 @@ pub(super) const KEYS: Command = Command {
     name: "keys",
     aliases: &["hotkeys"],
     help: "show keys",
+    group: CommandGroup::Program,
     run: |context, _| context.show(Page::Keys),
     ..COMMAND
 };
@@ -29,6 +29,7 @@ pub(super) const KEYS: Command = Command {
 pub(super) const STATUS: Command = Command {
     name: "status",
     help: "show session, provider, model and agent with their sources",
+    group: CommandGroup::Program,
     run: |context, _| context.show(Page::Status),
     ..COMMAND
 };
@@ -36,6 +37,7 @@ pub(super) const STATUS: Command = Command {
 pub(super) const DIFF: Command = Command {
     name: "diff",
     help: "show the file changes of this session",
+    group: CommandGroup::Files,
     run: |context, _| context.show(Page::Changes),
     ..COMMAND
 };

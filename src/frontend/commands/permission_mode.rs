@@ -8,13 +8,16 @@ use posse_actors::permission_coordinator::ModeChange;
 use posse_actors::root_session::SessionHandle;
 use posse_base::failure::{nearest, printable};
 
-use crate::commands::{Availability, COMMAND, Command, CommandContext, QueryAnswer, SessionQuery};
+use crate::commands::{
+    Availability, COMMAND, Command, CommandContext, CommandGroup, QueryAnswer, SessionQuery,
+};
 use crate::instruction::Instruction;
 
 pub(super) const PERMISSION_MODE: Command = Command {
     name: "permission-mode",
     argument: "[MODE]",
     help: "use the permission mode plan, ask, edits, auto or locked; without MODE: show it",
+    group: CommandGroup::Permissions,
     when: Availability::Immediate,
     run: |context, argument| match argument {
         None => context.query(SessionQuery::text(|session| async move { modes(&session) })),

@@ -7,13 +7,14 @@ use posse_actors::root_session::SessionHandle;
 use posse_base::failure::printable;
 
 use crate::Report;
-use crate::commands::{COMMAND, Command, ReportRequest};
+use crate::commands::{COMMAND, Command, CommandGroup, ReportRequest};
 use crate::session_records::{UNREAD, records};
 use crate::subagents::granted_agent;
 
 pub(super) const PERMISSIONS: Command = Command {
     name: "permissions",
     help: "show how permissions are decided, current grants, and how to revoke them",
+    group: CommandGroup::Permissions,
     run: |context, _| {
         let request = ReportRequest::new(Report::Permissions, "permissions");
         let grants = request.followed_by(|session| async move {

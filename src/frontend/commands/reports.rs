@@ -3,12 +3,13 @@
 
 use std::path::Path;
 
-use crate::commands::{Availability, COMMAND, Command, ReportRequest};
+use crate::commands::{Availability, COMMAND, Command, CommandGroup, ReportRequest};
 use crate::{ExportTarget, Report};
 
 pub(super) const CONFIG: Command = Command {
     name: "config",
     help: "show settings and their sources",
+    group: CommandGroup::Program,
     run: |context, _| context.report(ReportRequest::list(Report::Config, "settings")),
     ..COMMAND
 };
@@ -16,6 +17,7 @@ pub(super) const CONFIG: Command = Command {
 pub(super) const DOCTOR: Command = Command {
     name: "doctor",
     help: "check what posse needs here",
+    group: CommandGroup::Program,
     run: |context, _| context.report(ReportRequest::list(Report::Doctor, "doctor")),
     ..COMMAND
 };
@@ -54,6 +56,7 @@ pub(super) const SHARE: Command = Command {
 pub(super) const SANDBOX: Command = Command {
     name: "sandbox",
     help: "show the confinement of commands",
+    group: CommandGroup::Permissions,
     run: |context, _| context.report(ReportRequest::new(Report::Sandbox, "sandbox")),
     ..COMMAND
 };
@@ -61,6 +64,7 @@ pub(super) const SANDBOX: Command = Command {
 pub(super) const TOOLS: Command = Command {
     name: "tools",
     help: "list the tools of the model",
+    group: CommandGroup::Work,
     run: |context, _| context.report(ReportRequest::list(Report::Tools, "tools")),
     ..COMMAND
 };

@@ -1,13 +1,16 @@
 //! `/model`, `/provider`, `/agent` and `/thinking`: select a value of a setting, or list the known ones.
 
 use crate::Selectable;
-use crate::commands::{Availability, COMMAND, Choice, Command, CommandContext, SessionSwitch};
+use crate::commands::{
+    Availability, COMMAND, Choice, Command, CommandContext, CommandGroup, SessionSwitch,
+};
 
 pub(super) const MODEL: Command = Command {
     name: "model",
     argument: "[NAME]",
     help: "use another model of this provider, also next time once it has answered; `default` \
            resets; without NAME: choose one",
+    group: CommandGroup::Model,
     when: Availability::Idle,
     run: |context, argument| select(context, Selectable::Model, argument),
     ..COMMAND
@@ -18,6 +21,7 @@ pub(super) const PROVIDER: Command = Command {
     argument: "[NAME]",
     help: "use another provider with its own model, also next time once it has answered; \
            `default` resets; without NAME: choose one",
+    group: CommandGroup::Model,
     when: Availability::Idle,
     run: |context, argument| select(context, Selectable::Provider, argument),
     ..COMMAND
@@ -27,6 +31,7 @@ pub(super) const AGENT: Command = Command {
     name: "agent",
     argument: "[NAME]",
     help: "use another agent; without NAME: choose one",
+    group: CommandGroup::Work,
     when: Availability::Idle,
     run: |context, argument| select(context, Selectable::Agent, argument),
     ..COMMAND

@@ -1,11 +1,14 @@
 //! `/skills` and `/skill`: list skills, and run a task with one.
 
 use crate::Report;
-use crate::commands::{Availability, COMMAND, Command, CommandContext, ReportRequest};
+use crate::commands::{
+    Availability, COMMAND, Command, CommandContext, CommandGroup, ReportRequest,
+};
 
 pub(super) const SKILLS: Command = Command {
     name: "skills",
     help: "list skills: instructions for kinds of task",
+    group: CommandGroup::Work,
     run: |context, _| list(context),
     ..COMMAND
 };
@@ -14,6 +17,7 @@ pub(super) const SKILL: Command = Command {
     name: "skill",
     argument: "NAME [TASK]",
     help: "run a task with a skill",
+    group: CommandGroup::Work,
     when: Availability::Idle,
     run: |context, argument| match argument {
         Some(argument) => {

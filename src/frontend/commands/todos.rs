@@ -6,12 +6,13 @@ use posse_actors::event::{Event, TodoItem, todo_progress};
 use posse_actors::root_session::SessionHandle;
 use posse_base::failure::printable;
 
-use crate::commands::{COMMAND, Command, SessionQuery};
+use crate::commands::{COMMAND, Command, CommandGroup, SessionQuery};
 use crate::session_records::{UNREAD, records};
 
 pub(super) const TASK_LIST: Command = Command {
     name: "todos",
     help: "show the task list of the model",
+    group: CommandGroup::Work,
     run: |context, _| {
         context.query(SessionQuery::text(|session| async move { list(&session).await }));
     },

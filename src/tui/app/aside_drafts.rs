@@ -32,9 +32,8 @@ impl App {
 
     /// Opens the selector of the drafts, the latest first.
     fn list_drafts(&mut self) {
-        let entry = |(at, draft): (usize, &AsideDraft)| SelectorEntry {
-            value: at.to_string(),
-            label: in_one_line(&draft.whole),
+        let entry = |(at, draft): (usize, &AsideDraft)| {
+            SelectorEntry::new(at.to_string(), in_one_line(&draft.whole))
         };
         let entries = self.aside.iter().enumerate().rev().map(entry).collect();
         self.open_selector(SelectorKind::Drafts, "drafts", entries, "(no draft is put aside)");

@@ -41,8 +41,8 @@ impl AppCommand<'_> {
 impl CommandContext for AppCommand<'_> {
     fn show(&mut self, page: Page) {
         let lines = match page {
-            Page::Help => help::help(&self.app.keymap),
-            Page::Keys => help::keys(&self.app.keymap),
+            Page::Help => return self.app.open_help(false),
+            Page::Keys => return self.app.open_help(true),
             Page::Status => help::status(self.app),
             Page::Changes => return self.push(Effect::ShowChanges),
         };
@@ -103,6 +103,14 @@ impl CommandContext for AppCommand<'_> {
         self.echo().choose_theme(name);
     }
 
+    fn change_keys(&mut self) {
+        self.app.open_keymap();
+    }
+
+    fn toggle_vim(&mut self) {
+        self.echo().toggle_vim();
+    }
+
     fn stop(&mut self, all: bool) {
         if all && self.app.is_input_blocked() {
             // The lookup may replace the session whose agents would be stopped.
@@ -132,6 +140,13 @@ impl CommandContext for AppCommand<'_> {
         }
     }
 
+    fn list_jobs(&mut self) {
+        if self.app.jobs.count() > 0 {
+            return self.app.open_jobs();
+        }
+        self.tell("No job runs in the background.\n".to_owned());
+    }
+
     fn jobs(&self) -> Jobs {
         self.app.jobs.clone()
     }
@@ -140,6 +155,7 @@ impl CommandContext for AppCommand<'_> {
 impl App {
     /// Runs a command. `line`: the submitted line, for the transcript.
     pub(super) fn command(&mut self, command: &Command, line: &str, argument: Option<&str>) {
+        self.uses.add(command);
         (command.run)(&mut AppCommand { app: self, line }, argument);
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use posse_actors::event::{TodoItem, TodoStatus};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -10,9 +11,10 @@ use ratatui::text::Line;
 use crate::app::{App, is_recent, shortcuts};
 use crate::painter::ScreenFrame;
 use crate::scrollback::Scrollback;
+use crate::sgr::sgr_row;
 use crate::terminal::ROWS_PER_FRAME_MIN;
 use crate::text::{TextRow, clipped, row, sanitize, span};
-use crate::theme::Role;
+use crate::theme::{Role, Theme};
 use crate::view::QueuedMessage;
 
 /// Text in an empty prompt.
@@ -20,6 +22,16 @@ const PLACEHOLDER: &str = "Describe a task (/ for commands, @ for files, ? for k
 
 /// Maximum number of queued messages that are shown.
 const QUEUE_SHOWN_MAX: usize = 3;
+
+/// Maximum rows of the preview of a session.
+const PREVIEW_ROWS_MAX: usize = 8;
+
+/// Maximum tasks of the list above the prompt, and minimum rows of a terminal that shows it.
+const TASKS_SHOWN_MAX: usize = 5;
+const TASK_ROWS_MIN: usize = 20;
+
+/// Minimum rows of a terminal that shows the user's status line.
+const STATUS_LINE_ROWS_MIN: usize = 10;
 
 /// Rows above a permission request, as they were when it appeared.
 #[derive(Debug, Clone)]
@@ -36,7 +48,11 @@ impl App {
         let (columns, rows) = (columns.max(1), rows.max(1));
         let (wide, high) = (usize::from(columns), usize::from(rows));
         if self.prompts.is_open() {
-            self.viewer = None;
+            (self.viewer, self.help) = (None, None);
+        }
+        if let Some(help) = &mut self.help {
+            let live = cells(&help.rows(wide, high, self.theme), columns, rows);
+            return ScreenFrame { live, alternate_screen: true, ..ScreenFrame::default() };
         }
         if let Some(viewer) = &mut self.viewer {
             let all = viewer.rows(wide, high, self.theme);
@@ -98,6 +114,9 @@ impl App {
         }
         self.frozen = None;
         let mut extra = self.view.banner(wide, self.theme, now);
+        if self.busy && usize::from(size.1) >= TASK_ROWS_MIN {
+            extra.extend(todo_rows(self.view.open_todos(), wide, self.theme));
+        }
         let mut add = |text: &str| extra.push(row(self.theme, Role::Dim, clipped(text, wide)));
         for waiting in self.view.queue.iter().take(QUEUE_SHOWN_MAX) {
             let when = waiting.timing(self.busy);
@@ -139,7 +158,12 @@ impl App {
         let theme = self.theme;
         let mut rows: Vec<TextRow> = Vec::new();
         match &self.selector {
-            Some(selector) => rows.extend(selector.rows(wide, theme)),
+            Some(selector) => {
+                rows.extend(selector.rows(wide, theme));
+                // The prompt and the status row stay visible.
+                let room = high.saturating_sub(rows.len() + 4).min(PREVIEW_ROWS_MAX);
+                rows.extend(selector.preview_rows(wide, room, theme));
+            }
             None if high > 4 => rows.push(Line::from(span(theme, Role::Dim, "─".repeat(wide)))),
             None => (),
         }
@@ -149,24 +173,29 @@ impl App {
             rows.extend(shown.into_iter().take(high.saturating_sub(4)));
         }
         if let Some(completion) = &self.completion {
-            rows.extend(completion.rows(wide, (high / 3).max(1), theme));
+            rows.extend(completion.rows(wide, (high / 2).max(1), theme));
         }
         let hint = if self.busy {
             "Enter: send now · Alt+Enter: send after the answer"
         } else {
             PLACEHOLDER
         };
-        let room = (high.saturating_sub(rows.len() + 1)).clamp(1, (high / 2).max(1));
+        let own = self.status_line.as_deref().filter(|_| high >= STATUS_LINE_ROWS_MIN);
+        let below = 1 + usize::from(own.is_some());
+        let room = (high.saturating_sub(rows.len() + below)).clamp(1, (high / 2).max(1));
         let (written, cursor) = self.composer.rows(wide, room, hint, theme);
         let cursor = (cursor.0, rows.len() + cursor.1);
         rows.extend(written);
+        rows.extend(own.map(|line| sgr_row(line, wide, theme)));
         rows.push(self.last_row(wide, now));
         (rows, cursor)
     }
 
     fn last_row(&self, wide: usize, now: Duration) -> TextRow {
         let below = self.scrollback.as_ref().map_or(0, Scrollback::below);
-        let warning = if is_recent(self.cancelled, now) {
+        let warning = if let Some(name) = self.awaits_key_for {
+            &format!("press the new key of {name} (Esc: change nothing)")
+        } else if is_recent(self.cancelled, now) {
             if self.busy {
                 "stopping … Ctrl+C again exits at once"
             } else {
@@ -184,6 +213,28 @@ impl App {
         };
         row(self.theme, Role::Warn, clipped(warning, wide))
     }
+}
+
+/// Rows of the task list: those around the current task, at most [`TASKS_SHOWN_MAX`].
+fn todo_rows(todos: &[TodoItem], columns: usize, theme: Theme) -> Vec<TextRow> {
+    let is_open =
+        |item: &TodoItem| matches!(item.status, TodoStatus::Pending | TodoStatus::InProgress);
+    let current = todos.iter().position(is_open).unwrap_or_default();
+    // One finished task is shown above the current one.
+    let from = current.saturating_sub(1).min(todos.len().saturating_sub(TASKS_SHOWN_MAX));
+    let shown = todos.iter().skip(from).take(TASKS_SHOWN_MAX);
+    shown.map(|item| todo_row(item, columns, theme)).collect()
+}
+
+fn todo_row(item: &TodoItem, columns: usize, theme: Theme) -> TextRow {
+    let (mark, role) = match item.status {
+        TodoStatus::Completed => ("☑", Role::Dim),
+        TodoStatus::InProgress => ("▸", Role::Accent),
+        TodoStatus::Pending => ("☐", Role::Text),
+        TodoStatus::Cancelled => ("☒", Role::Dim),
+    };
+    let text = format!("  {mark} {}", sanitize(&item.content).replace('\n', " "));
+    row(theme, role, clipped(&text, columns))
 }
 
 /// Converts rows to cells.

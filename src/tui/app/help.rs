@@ -1,37 +1,39 @@
-//! Texts of `/help`, `/keys` and `/status`.
+//! `/help` and `/keys`, and the text of `/status`.
 
+use crossterm::event::KeyEvent;
 use posse_actors::event::{PermissionMode, SandboxTier};
-use posse_frontend::commands::COMMANDS;
+use posse_frontend::commands::ReportRequest;
 
-use crate::app::App;
-use crate::keymap::{ANSWERS, BINDINGS, Keymap};
+use crate::app::{App, Effect};
+use crate::help_page::{HelpOutcome, HelpPage};
 use crate::status::Status;
 use crate::theme::Role;
 
 type StyledLines = Vec<(Role, String)>;
 
-/// Text of `/help`.
-pub(super) fn help(keymap: &Keymap) -> StyledLines {
-    let mut lines = vec![(Role::Strong, "Commands".to_owned())];
-    lines.extend(COMMANDS.iter().map(|entry| {
-        let name = format!("/{} {}", entry.name, entry.argument);
-        (Role::Text, format!("  {name:<18} {}", entry.help))
-    }));
-    lines.push((Role::Dim, "Everything else is a task. While one runs, Enter sends your text to the model at its next step.".to_owned()));
-    lines.extend(keys(keymap));
-    lines
+impl App {
+    /// Opens the help. `keys_first`: with the keys at the start, for `/keys`.
+    pub(super) fn open_help(&mut self, keys_first: bool) {
+        self.help = Some(HelpPage::new(&self.keymap, &self.guides, keys_first));
+    }
+
+    pub(super) fn handle_help_key(&mut self, key: KeyEvent) {
+        let Some(help) = &mut self.help else { return };
+        let outcome = help.key(key);
+        if outcome != HelpOutcome::Open {
+            self.help = None;
+        }
+        match outcome {
+            HelpOutcome::Open | HelpOutcome::Closed => (),
+            HelpOutcome::Prompt(text) => self.composer.restore_text(&text),
+            HelpOutcome::Guide(name) => {
+                self.effects.push(Effect::Report(ReportRequest::guide(&name)));
+            }
+        }
+    }
 }
 
-/// Text of `/keys`, with the keys of the user.
-pub(super) fn keys(keymap: &Keymap) -> StyledLines {
-    let mut lines = vec![(Role::Strong, "Keys".to_owned())];
-    let line = |keys: String, what: &str| (Role::Text, format!("  {keys:<28} {what}"));
-    lines.extend(BINDINGS.iter().map(|binding| line(keymap.keys_of(binding), binding.what)));
-    lines.push((Role::Strong, "At a permission request".to_owned()));
-    lines.extend(ANSWERS.iter().map(|(key, what)| line(key.to_string(), what)));
-    lines
-}
-
+/// Text of `/status`.
 pub(super) fn status(app: &App) -> StyledLines {
     let Status { provider, model, agent, cwd, tier, permission_mode, .. } = &app.view.status;
     let with = |value: &str, source: &str| {

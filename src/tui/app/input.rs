@@ -16,9 +16,10 @@ impl App {
     /// Updates the completion for the text before the cursor. File names are requested with an
     /// effect; the previous list stays until they arrive.
     pub(super) fn update_completion(&mut self) {
-        let elsewhere = self.prompts.is_open() || self.viewer.is_some() || self.selector.is_some();
+        let elsewhere = self.prompts.is_open() || self.selector.is_some() || self.is_covered();
         let wanted = CompletionQuery::of(self.composer.before());
-        let wanted = wanted.filter(|_| !elsewhere && !self.composer.is_recalled());
+        let is_typed = !self.composer.is_recalled() && !self.composer.is_in_normal_mode();
+        let wanted = wanted.filter(|_| !elsewhere && is_typed);
         let Some(wanted) = wanted else {
             (self.completion, self.dismissed) = (None, false);
             return;
@@ -27,7 +28,7 @@ impl App {
         match wanted {
             _ if self.dismissed || same => (),
             CompletionQuery::Command(prefix) => {
-                self.completion = Completion::of_commands(&prefix);
+                self.completion = Completion::of_commands(&prefix, &self.uses);
             }
             // The previous list stays until there are new results.
             CompletionQuery::File { query, .. } => self.effects.push(Effect::Find(query)),
@@ -40,7 +41,7 @@ impl App {
         let wanted = CompletionQuery::of(self.composer.before());
         let Some(CompletionQuery::File { query, suffix }) = wanted else { return };
         if query == looked_for && !self.dismissed && !self.composer.is_recalled() {
-            self.completion = Completion::of_files(&query, &suffix, names);
+            self.completion = Completion::of_files(&query, &suffix, names, &self.agents);
         }
     }
 

@@ -3,24 +3,28 @@
 use std::collections::HashSet;
 
 use crossterm::event::KeyEvent;
-use posse_actors::conversation::MessageId;
+use posse_actors::conversation::{CallId, MessageId};
 use posse_frontend::commands::SessionSwitch;
 use posse_frontend::remote_session::Revert;
 use posse_frontend::{
-    ReplacedChanges, RewindExtent, Selectable, missing_rewind_point, replaced_heading,
-    rewind_extents,
+    ListedValue, ReplacedChanges, RewindExtent, Selectable, missing_rewind_point, pluralize,
+    replaced_heading, rewind_extents,
 };
 
 use crate::app::{App, Effect};
 use crate::selector::{Selector, SelectorEntry, SelectorKind, SelectorOutcome, in_one_line};
 use crate::theme::{Role, Theme};
 use crate::view::QueuedMessage;
+use crate::viewer::Viewer;
 
 impl App {
     pub(super) fn handle_selector_key(&mut self, key: KeyEvent) {
         let Some(selector) = &mut self.selector else { return };
         match selector.key(key) {
-            SelectorOutcome::Open => (),
+            SelectorOutcome::Open => {
+                let preview = self.wanted_preview().map(Effect::Preview);
+                self.effects.extend(preview);
+            }
             SelectorOutcome::Closed => self.selector = None,
             SelectorOutcome::Name(value) => {
                 let subject = selector.subject;
@@ -35,10 +39,14 @@ impl App {
                 self.delete_draft(&value);
             }
             SelectorOutcome::Deleted(value) => {
+                let subject = selector.subject;
                 if !selector.remove(&value) {
                     self.selector = None;
                 }
-                self.effects.push(Effect::Withdraw { id: MessageId::new(value), back: false });
+                self.effects.push(match subject {
+                    SelectorKind::Jobs => Effect::StopJob(CallId::new(value)),
+                    _ => Effect::Withdraw { id: MessageId::new(value), back: false },
+                });
             }
         }
     }
@@ -46,6 +54,9 @@ impl App {
     fn select(&mut self, subject: SelectorKind, value: String) {
         let to = match subject {
             SelectorKind::History => return self.composer.set(&value),
+            SelectorKind::Keymap => return self.await_key(&value),
+            SelectorKind::Jobs => return self.effects.push(Effect::ViewJob(value)),
+            SelectorKind::ConfirmKey(name) => return self.bind_key(name, &value),
             SelectorKind::Queue => {
                 let id = MessageId::new(value);
                 return self.effects.push(Effect::Withdraw { id, back: true });
@@ -102,7 +113,7 @@ impl App {
     pub(super) fn open_history(&mut self) {
         let mut seen = HashSet::new();
         let lines = self.composer.history.iter().rev().filter(|line| seen.insert(*line));
-        let entry = |line: &String| SelectorEntry { label: in_one_line(line), value: line.clone() };
+        let entry = |line: &String| SelectorEntry::new(line.clone(), in_one_line(line));
         let entries = lines.map(entry).collect();
         self.open_selector(SelectorKind::History, "history", entries, "(the history is empty)");
         // The text in the prompt is the first filter.
@@ -111,6 +122,23 @@ impl App {
         {
             selector.filter_by(self.composer.shown());
         }
+    }
+
+    /// Opens the selector of running background jobs.
+    pub(super) fn open_jobs(&mut self) {
+        let entry = |(id, summary): (&CallId, &str)| {
+            let label = format!("{}  {}", in_one_line(id.as_str()), in_one_line(summary));
+            SelectorEntry::new(id.as_str(), label)
+        };
+        let entries = self.jobs.running().map(entry).collect();
+        let nothing = "(no job runs in the background)";
+        self.open_selector(SelectorKind::Jobs, "jobs in the background", entries, nothing);
+    }
+
+    /// Shows the output of a background job in the viewer.
+    pub(crate) fn show_job(&mut self, job: &str, output: String) {
+        let text = if output.is_empty() { "(no output yet)".to_owned() } else { output };
+        self.viewer = Some(Viewer::of_text(&format!("job {job}"), text));
     }
 
     /// Queued messages of the user.
@@ -122,7 +150,7 @@ impl App {
     pub(super) fn open_queue(&mut self) {
         let entry = |waiting: &QueuedMessage| {
             let label = format!("{}: {}", waiting.timing(self.busy), in_one_line(&waiting.text));
-            SelectorEntry { value: waiting.id.to_string(), label }
+            SelectorEntry::new(waiting.id.to_string(), label)
         };
         let entries: Vec<SelectorEntry> = self.own_messages().map(entry).collect();
         if entries.is_empty() {
@@ -149,7 +177,7 @@ impl App {
     pub(crate) fn choose_session(&mut self, stored: Vec<(String, String)>) {
         let others = stored.into_iter().filter(|(id, _)| *id != self.session);
         let entry =
-            |(value, label): (String, String)| SelectorEntry { value, label: in_one_line(&label) };
+            |(value, label): (String, String)| SelectorEntry::new(value, in_one_line(&label));
         let entries = others.map(entry).collect();
         let nothing = "(there is no other session here)";
         self.open_selector(SelectorKind::Sessions, "sessions here", entries, nothing);
@@ -158,9 +186,9 @@ impl App {
     /// Opens the selector of the prompts to which the user can return. `points`: pairs of number
     /// and description.
     pub(crate) fn choose_rewind_point(&mut self, points: Vec<(usize, String)>) {
-        let entry = |(number, what): (usize, String)| SelectorEntry {
-            value: number.to_string(),
-            label: format!("{number:>3}  {}", in_one_line(&what)),
+        let entry = |(number, what): (usize, String)| {
+            let label = format!("{number:>3}  {}", in_one_line(&what));
+            SelectorEntry::new(number.to_string(), label)
         };
         let entries = points.into_iter().map(entry).collect();
         let nothing = "(there is no prompt to return to)";
@@ -179,10 +207,7 @@ impl App {
 
     /// Opens the selector of what returns to the state before the prompt with this number.
     pub(super) fn choose_rewind_extent(&mut self, number: usize) {
-        let entry = |(name, what, _): (&str, &str, RewindExtent)| SelectorEntry {
-            value: name.to_owned(),
-            label: what.to_owned(),
-        };
+        let entry = |(name, what, _): (&str, &str, RewindExtent)| SelectorEntry::new(name, what);
         let entries = rewind_extents().map(entry).collect();
         let title = format!("return to the state before prompt {number}");
         self.open_selector(SelectorKind::RewindExtent(number), &title, entries, "");
@@ -199,10 +224,7 @@ impl App {
         for line in &replaced.lines {
             self.view.note(Role::Warn, format!("  {line}"));
         }
-        let entry = |value: &str, label: &str| SelectorEntry {
-            value: value.to_owned(),
-            label: label.to_owned(),
-        };
+        let entry = |value: &str, label: &str| SelectorEntry::new(value, label);
         let entries = vec![
             entry("keep", "leave all files as they are"),
             entry("restore", "replace these files; a checkpoint keeps what they contain now"),
@@ -244,13 +266,63 @@ impl App {
     }
 
     /// Opens the selector of a setting. `names`: its known values.
-    pub(crate) fn choose(&mut self, what: Selectable, names: Vec<String>) {
+    pub(crate) fn choose(&mut self, what: Selectable, names: Vec<ListedValue>) {
+        let effort = self.view.status.effort.unwrap_or("default").to_owned();
         let (current, source) = match what {
             Selectable::Model => (&self.view.status.model, &self.sources.model),
             Selectable::Provider => (&self.view.status.provider, &self.sources.provider),
             Selectable::Agent => (&self.view.status.agent, &self.sources.agent),
-            Selectable::Thinking => (&self.view.status.thinking, &self.sources.thinking),
+            Selectable::Thinking => (&effort, &self.sources.thinking),
         };
         self.selector = Some(Selector::new(what, names, current, source));
+    }
+
+    /// Shows in the selector of models that the provider is being asked.
+    pub(crate) fn expect_live_models(&mut self) {
+        if let Some(selector) = &mut self.selector {
+            "asking the provider for its models …".clone_into(&mut selector.remark);
+        }
+    }
+
+    /// Adds the models that the provider lists to the selector of models, if it is still open.
+    /// `provider`: the profile that was asked.
+    pub(crate) fn add_live_models(
+        &mut self,
+        provider: &str,
+        models: Result<Vec<ListedValue>, String>,
+    ) {
+        let is_current = self.view.status.provider == provider;
+        let Some(selector) = &mut self.selector else { return };
+        if selector.subject != SelectorKind::Name(Selectable::Model) || !is_current {
+            return;
+        }
+        selector.remark = match models {
+            Ok(models) if models.is_empty() => "the provider lists none".to_owned(),
+            Ok(models) => {
+                let count = models.len() as u64;
+                selector.put_first(models);
+                format!("{} listed by the provider", pluralize(count, "model"))
+            }
+            Err(why) => format!("the provider lists none: {}", in_one_line(&why)),
+        };
+    }
+
+    /// Id of the selected session, if its preview is not shown.
+    pub(crate) fn wanted_preview(&self) -> Option<String> {
+        let selector = self.selector.as_ref()?;
+        let wanted = selector.value().filter(|_| selector.subject == SelectorKind::Sessions);
+        let shown = selector.preview.as_ref().map(|(value, _)| value);
+        wanted.filter(|id| shown != Some(id))
+    }
+
+    /// Shows the last messages of the session `id`, if its selector is still open. Returns the id of
+    /// the session that is selected, if it is another one.
+    pub(crate) fn show_preview(&mut self, id: &str, lines: Vec<String>) -> Option<String> {
+        let selector = self.selector.as_mut()?;
+        if selector.subject != SelectorKind::Sessions {
+            return None;
+        }
+        selector.preview = Some((id.to_owned(), lines));
+        selector.value().filter(|selected| *selected != id)
     }
 }

@@ -7,7 +7,7 @@ use posse_actors::event::{
 };
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_base::failure::{Exit, Failure};
-use posse_frontend::Selectable;
+use posse_frontend::{ListedValue, Selectable};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -217,7 +217,8 @@ fn help() {
 #[test]
 fn selector() {
     let build = |stage: &mut TestScreen| {
-        let names = ["anthropic", "openai", "local"].map(str::to_owned).to_vec();
+        let listed = |name: &str| ListedValue { name: name.to_owned(), facts: Vec::new() };
+        let names = ["anthropic", "openai", "local"].map(listed).to_vec();
         stage.app.choose(Selectable::Provider, names);
         stage.types("o");
     };
@@ -281,7 +282,8 @@ fn chords_open_the_selectors_only_while_no_task_runs() {
 #[test]
 fn selector_takes_no_name_that_is_not_listed() {
     let mut stage = TestScreen::new();
-    stage.app.choose(Selectable::Model, vec!["large-5".to_owned()]);
+    let listed = ListedValue { name: "large-5".to_owned(), facts: Vec::new() };
+    stage.app.choose(Selectable::Model, vec![listed]);
     assert_eq!(stage.types("akethetests\n"), []);
     assert!(stage.screen(80, 24).contains("nothing matches; /model NAME uses one"));
     stage.presses(KeyEvent::from(KeyCode::Esc));
@@ -741,4 +743,25 @@ fn prompt_to_return_to_must_exist() {
     assert!(!screen.contains("return to the state before"), "{screen}");
     stage.app.choose_rewind_extent_of(1, &points);
     assert!(stage.screen(80, 24).contains("return to the state before prompt 1"));
+}
+
+#[test]
+fn task_list_is_shown_above_the_prompt_while_a_task_runs() {
+    use posse_actors::event::{TodoItem, TodoStatus};
+    let item = |nth: usize| TodoItem {
+        content: format!("step {nth}\u{1b}[2J"),
+        status: match nth {
+            0..3 => TodoStatus::Completed,
+            3 => TodoStatus::InProgress,
+            _ => TodoStatus::Pending,
+        },
+    };
+    let mut stage = TestScreen::with_task();
+    stage.happens(Event::TodosUpdated { todos: (0..9).map(item).collect() });
+    let screen = stage.screen(80, 24);
+    let shown = "  ☑ step 2\n  ▸ step 3\n  ☐ step 4\n  ☐ step 5\n  ☐ step 6\n";
+    assert!(screen.contains(shown), "{screen}");
+    assert!(!stage.screen(80, 12).contains("☐"), "a small terminal has no room for it");
+    stage.happens(Event::TodosUpdated { todos: (0..3).map(item).collect() });
+    assert!(!stage.screen(80, 24).contains("☑"), "nothing is left to do");
 }

@@ -8,9 +8,8 @@ use crate::selector::{SelectorEntry, SelectorKind, in_one_line};
 impl App {
     /// Opens the selector of the branches; the row at which the conversation stands is selected.
     pub(crate) fn open_tree(&mut self, rows: &[TreeRow]) {
-        let entry = |(at, row): (usize, &TreeRow)| SelectorEntry {
-            value: (at + 1).to_string(),
-            label: in_one_line(&row.line()),
+        let entry = |(at, row): (usize, &TreeRow)| {
+            SelectorEntry::new((at + 1).to_string(), in_one_line(&row.line()))
         };
         let entries = rows.iter().enumerate().map(entry).collect();
         let nothing = "(the session is not stored, so it has no branches)";

@@ -33,6 +33,26 @@ impl Text {
         self.written.split_at(self.cursor)
     }
 
+    /// Byte offset of the cursor.
+    pub(super) fn cursor(&self) -> usize {
+        self.cursor
+    }
+
+    /// Moves the cursor to a byte offset, which must be a boundary of characters.
+    pub(super) fn go(&mut self, to: usize) {
+        self.writing = false;
+        self.cursor = to;
+    }
+
+    /// Text that was cut last.
+    pub(super) fn killed(&self) -> &str {
+        &self.killed
+    }
+
+    pub(super) fn set_killed(&mut self, text: String) {
+        self.killed = text;
+    }
+
     pub(super) fn insert(&mut self, text: &str) {
         let continues_word = self.writing && !text.contains(char::is_whitespace);
         if !continues_word {
@@ -149,20 +169,25 @@ impl Text {
         }
     }
 
-    fn line(&self) -> std::ops::Range<usize> {
+    pub(super) fn line(&self) -> std::ops::Range<usize> {
         let (before, after) = self.split_at_cursor();
         let start = before.rfind('\n').map_or(0, |at| at + 1);
         let end = after.find('\n').map_or(self.written.len(), |at| self.cursor + at);
         start..end
     }
 
-    fn before(&self) -> usize {
+    pub(super) fn before(&self) -> usize {
         let mut cursor = GraphemeCursor::new(self.cursor, self.written.len(), true);
         cursor.prev_boundary(&self.written, 0).ok().flatten().unwrap_or(0)
     }
 
-    fn after(&self) -> usize {
-        let mut cursor = GraphemeCursor::new(self.cursor, self.written.len(), true);
+    pub(super) fn after(&self) -> usize {
+        self.after_of(self.cursor)
+    }
+
+    /// End of the character at `at`.
+    pub(super) fn after_of(&self, at: usize) -> usize {
+        let mut cursor = GraphemeCursor::new(at, self.written.len(), true);
         cursor.next_boundary(&self.written, 0).ok().flatten().unwrap_or(self.written.len())
     }
 
@@ -178,7 +203,8 @@ impl Text {
         self.written.len() - word.trim_start_matches(char::is_alphanumeric).len()
     }
 
-    fn remove(&mut self, from: usize, to: usize, kept: bool) -> bool {
+    /// Removes a range, and keeps it for yank if `kept` is true. Returns `false` if it is empty.
+    pub(super) fn remove(&mut self, from: usize, to: usize, kept: bool) -> bool {
         if from >= to {
             return false;
         }

@@ -20,7 +20,11 @@ impl Tui<'_> {
     /// Registers an input: a key press, or a report about the focus.
     pub(super) fn notice_input(&mut self, input: &InputEvent) {
         match input {
-            InputEvent::Focus(focused) => self.notifier.focus(*focused),
+            InputEvent::Focus(focused) => {
+                self.notifier.focus(*focused);
+                // The user may have changed the branch in another window.
+                self.forget_branch();
+            }
             InputEvent::Key(_) | InputEvent::Paste(_) => self.notifier.key(),
             InputEvent::Background(_) => self.terminal.background_reported(),
             InputEvent::Gone => (),

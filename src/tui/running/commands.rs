@@ -34,7 +34,7 @@ impl Tui<'_> {
             return;
         }
         if what == Selectable::Thinking {
-            let text = format!("thinking: {}", self.app.view.status.thinking);
+            let text = format!("thinking: {}", self.app.view.status.effort.unwrap_or("default"));
             self.app.view.note(Role::Dim, text);
         } else {
             let lines = messages::selection(&self.app);
@@ -122,6 +122,7 @@ impl Tui<'_> {
         (self.app.view.status.cwd, self.folder) = self.environment.folder();
         self.notifier.set_folder(&self.folder);
         self.finder = None;
+        self.forget_branch();
         let word = if fork { "a copy of the session" } else { "a stored session" };
         let text = format!("({word}: {})", self.app.session);
         self.app.view.note(Role::Dim, text);
@@ -345,10 +346,16 @@ impl Tui<'_> {
             Ok(LookupResult::Report(title, is_list, text)) => {
                 self.app.answer(title, is_list, text);
             }
+            Ok(LookupResult::Job(job, output)) => self.app.show_job(&job, output),
             Ok(LookupResult::Setup(found)) => {
                 self.app.view.push_lines(messages::setup_report(&found));
             }
-            Ok(LookupResult::Stored(stored)) => self.app.choose_session(stored),
+            Ok(LookupResult::Stored(stored)) => {
+                self.app.choose_session(stored);
+                if let Some(id) = self.app.wanted_preview() {
+                    self.preview(id);
+                }
+            }
             Ok(LookupResult::LoadedSession(ready, fork)) => self.resume(ready, fork).await,
             Ok(LookupResult::Undo(wanted)) => self.call(wanted),
             Ok(LookupResult::RewindPoints(points)) => self.app.choose_rewind_point(points),

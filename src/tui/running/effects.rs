@@ -1,17 +1,18 @@
 //! Carries out the effects that the UI state requests.
 
-use posse_actors::conversation::{ContentPart, MessageId, Prompt, QuestionId, text_of};
+use posse_actors::conversation::{CallId, ContentPart, MessageId, Prompt, QuestionId, text_of};
 use posse_actors::event::MessageKind;
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::root_session::{DeliverError, PromptError, SessionHandle, UserCall};
 use posse_base::failure::{ErrorCode, Failure};
+use posse_frontend::agent_mentions::with_mentioned_agents;
 use posse_frontend::commands::ShellCommand;
 use posse_frontend::files::Finder;
-use posse_frontend::{RewindConfirmation, Task, clipboard, own_call};
+use posse_frontend::{RewindConfirmation, Selectable, Task, clipboard, own_call};
 
 use crate::app::Effect;
 use crate::running::Tui;
-use crate::running::commands::READING_SESSIONS;
+use crate::running::commands::{COLLECTING, READING_SESSIONS};
 use crate::running::session::{LookupResult, RequestResult, steered};
 use crate::theme::Role;
 
@@ -31,6 +32,10 @@ impl Tui<'_> {
                 Effect::Edit => self.edit().await,
                 Effect::EditPlan(plan) => self.edit_plan(plan).await,
                 Effect::EditHunk(draft) => self.edit_hunk(draft).await,
+                Effect::StopJob(id) => self.stop_job(id),
+                Effect::ViewJob(id) => self.view_job(id),
+                Effect::PasteImage => self.paste_image(),
+                Effect::Preview(id) => self.preview(id),
                 Effect::Attach(name) => self.attach(name),
                 Effect::Find(query) => self.find(&query),
                 Effect::Interrupt => {
@@ -39,12 +44,10 @@ impl Tui<'_> {
                     }
                 }
                 Effect::Answer(id, decision) => self.answer(id, decision),
-                Effect::Choose(what) => {
-                    let names = self.environment.names(what);
-                    self.app.choose(what, names);
-                }
+                Effect::Choose(what) => self.choose(what),
                 Effect::Query(query) => self.query(query),
                 Effect::Report(request) => self.report(request),
+                Effect::SaveKeys(changes) => self.save_keys(&changes),
                 Effect::ShowChanges => self.show_changes(),
                 Effect::ListSessions => {
                     let stored = self.environment.stored();
@@ -83,6 +86,12 @@ impl Tui<'_> {
         }
     }
 
+    fn stop_job(&self, id: CallId) {
+        if let Some(current) = &self.current {
+            current.session.stop_job(id);
+        }
+    }
+
     /// Calls `ask` with the current session and runs the returned future in an asynchronous task.
     /// Its result, if any, is sent to the event loop. Does nothing without a session.
     pub(super) fn request<F>(&self, ask: impl FnOnce(SessionHandle) -> F)
@@ -106,6 +115,13 @@ impl Tui<'_> {
         });
     }
 
+    /// Saves the numbers of uses of slash commands, on another thread, if a command was used.
+    pub(super) fn save_command_uses(&mut self) {
+        if let Some(save) = self.app.uses.save() {
+            tokio::task::spawn_blocking(save);
+        }
+    }
+
     /// Returns `true` if there is a session; otherwise shows a note.
     pub(super) fn has_session(&mut self) -> bool {
         if self.current.is_none() {
@@ -119,6 +135,7 @@ impl Tui<'_> {
         #[cfg(debug_assertions)]
         panic_if_requested(&text);
         self.history.add(&text);
+        let text = with_mentioned_agents(text, &self.app.agents);
         let mut content = vec![ContentPart::text(text)];
         content.extend(self.app.composer.take_images());
         if !self.app.busy {
@@ -174,6 +191,25 @@ impl Tui<'_> {
         });
     }
 
+    /// Reads the image in the clipboard on another thread.
+    fn paste_image(&mut self) {
+        let read = match self.environment.clipboard_image() {
+            Ok(read) => read,
+            Err(failure) => return self.app.view.failures(&[failure]),
+        };
+        let results = self.results.clone();
+        tokio::task::spawn_blocking(move || {
+            results.blocking_send(RequestResult::ClipboardImage(read())).ok();
+        });
+    }
+
+    fn clipboard_image(&mut self, image: Result<(ContentPart, String), Vec<Failure>>) {
+        match image {
+            Ok(image) => self.attached("clipboard", Ok(image)),
+            Err(failures) => self.app.view.failures(&failures),
+        }
+    }
+
     fn attached(&mut self, name: &str, image: Result<(ContentPart, String), Failure>) {
         match image {
             Ok((image, about)) => {
@@ -199,6 +235,64 @@ impl Tui<'_> {
         self.app.composer.restore_text(&text_of(content));
         if content.iter().any(|part| matches!(part, ContentPart::ImageUrl { .. })) {
             self.app.view.note(Role::Warn, "(attach its images again)");
+        }
+    }
+
+    /// Saves keys in the user's configuration, on another thread, and says so.
+    fn save_keys(&self, changes: &[(String, String)]) {
+        let (save, results) = (self.environment.save_keys(changes), self.results.clone());
+        tokio::task::spawn_blocking(move || {
+            let text = match save() {
+                Ok(()) => "(saved in ui.keybindings of your configuration)".to_owned(),
+                Err(failures) => {
+                    let why = failures.first().map(|failure| failure.what.clone());
+                    format!("(not saved: {})", why.unwrap_or_default())
+                }
+            };
+            results.blocking_send(RequestResult::Note(text)).ok();
+        });
+    }
+
+    /// Reads the output of a background job in a lookup, and shows it.
+    fn view_job(&mut self, id: String) {
+        let output = self.environment.job_output(&id);
+        self.look_up(COLLECTING, output, move |text| LookupResult::Job(id, text));
+    }
+
+    /// Opens the selector of a setting. For a model, the provider is asked for its list meanwhile.
+    fn choose(&mut self, what: Selectable) {
+        self.app.choose(what, self.environment.listed(what));
+        let provider = self.app.view.status.provider.clone();
+        if what != Selectable::Model || provider.is_empty() {
+            return;
+        }
+        self.app.expect_live_models();
+        let (ask, results) = (self.environment.live_models(), self.results.clone());
+        tokio::task::spawn_blocking(move || {
+            let why = |failures: Vec<Failure>| {
+                failures.first().map_or_else(String::new, |failure| failure.what.clone())
+            };
+            let models = ask().map_err(why);
+            results.blocking_send(RequestResult::LiveModels(provider, models)).ok();
+        });
+    }
+
+    /// Reads the last messages of a stored session on another thread, one session at a time.
+    pub(super) fn preview(&mut self, id: String) {
+        if std::mem::replace(&mut self.is_previewing, true) {
+            return;
+        }
+        let (read, results) = (self.environment.preview(&id), self.results.clone());
+        tokio::task::spawn_blocking(move || {
+            let lines = read().unwrap_or_default();
+            results.blocking_send(RequestResult::Preview(id, lines)).ok();
+        });
+    }
+
+    fn show_preview(&mut self, id: &str, lines: Vec<String>) {
+        self.is_previewing = false;
+        if let Some(selected) = self.app.show_preview(id, lines) {
+            self.preview(selected);
         }
     }
 
@@ -250,7 +344,14 @@ impl Tui<'_> {
             RequestResult::Note(text) => self.app.view.note(Role::Dim, text),
             RequestResult::Withdrawn(content) => self.restore_text(&content),
             RequestResult::Attached(name, image) => self.attached(&name, image),
+            RequestResult::ClipboardImage(image) => self.clipboard_image(image),
             RequestResult::Found(query, names) => self.app.show_found_files(&query, &names),
+            RequestResult::LiveModels(provider, models) => {
+                self.app.add_live_models(&provider, models);
+            }
+            RequestResult::Preview(id, lines) => self.show_preview(&id, lines),
+            RequestResult::Branch(branch) => self.show_branch(branch),
+            RequestResult::StatusLine(output) => self.show_status_line(output),
             RequestResult::Answer(text) => self.app.answer("", false, text),
             RequestResult::Measured(id, used) => {
                 if id.as_str() == self.app.session {

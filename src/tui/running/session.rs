@@ -11,6 +11,7 @@ use posse_actors::event::{
     Announcement, ContextUse, DecisionSource, Event, MessageKind, SessionEndReason,
 };
 use posse_actors::ledger::Accounts;
+use posse_actors::ports::Thinking;
 use posse_actors::root_session::{
     PromptError, RunningPrompt, SessionEnding, SessionHandle, TurnOutcome, UserCall,
 };
@@ -20,7 +21,7 @@ use posse_base::or_pending;
 use posse_frontend::remote_session::{AttachSocket, RevertRequest};
 use posse_frontend::session_records::Changes;
 use posse_frontend::session_tree::TreeRow;
-use posse_frontend::{LoadedSession, OpenedSession, Rewind, RewindExtent, thinking_name};
+use posse_frontend::{ListedValue, LoadedSession, OpenedSession, Rewind, RewindExtent};
 
 use crate::SetupFacts;
 use crate::app::App;
@@ -42,8 +43,18 @@ pub(super) enum RequestResult {
     Withdrawn(Vec<ContentPart>),
     /// The name of an image file, and the image with its description, or the error.
     Attached(String, Result<(ContentPart, String), Failure>),
+    /// The image in the clipboard with its description, or why there is none.
+    ClipboardImage(Result<(ContentPart, String), Vec<Failure>>),
     /// A file query and the names that match it.
     Found(String, Vec<String>),
+    /// A provider, and the models that it lists or why it does not.
+    LiveModels(String, Result<Vec<ListedValue>, String>),
+    /// Id of a stored session, and its last messages.
+    Preview(String, Vec<String>),
+    /// Git branch of the folder.
+    Branch(Option<String>),
+    /// Output of the status line command, or why it failed.
+    StatusLine(Result<String, String>),
     /// Context usage of the session with this id.
     Measured(SessionId, ContextUse),
     /// Answer of the session to the query of a slash command.
@@ -56,6 +67,8 @@ pub(super) enum RequestResult {
 pub(super) enum LookupResult {
     /// A report: heading, `true` if users search in it, and text.
     Report(&'static str, bool, String),
+    /// Id and output of a background job.
+    Job(String, String),
     /// Facts that help to set up a model.
     Setup(SetupFacts),
     /// File changes of the current session.
@@ -125,10 +138,12 @@ impl CurrentSession {
     /// provider, model, agent and sandbox in `app`. The error is the reason why the session did not
     /// start.
     pub(super) async fn start(opened: OpenedSession, app: &mut App) -> Result<Self, String> {
-        let OpenedSession { ports, settings, sources, session_server } = opened;
+        let OpenedSession { ports, settings, sources, network, session_server } = opened;
         let info = ports.provider.info();
         let (agent, tier) = (settings.agent.clone(), settings.tier.clone());
-        let thinking = thinking_name(&settings).to_owned();
+        let calls = settings.delegation.as_ref().map(|delegation| delegation.main_calls.clone());
+        app.agents = calls.unwrap_or_default();
+        let effort = settings.options.thinking.map(Thinking::name);
         let resumed = settings.resumption.as_ref().filter(|resumed| resumed.branch.is_none());
         let accounts = match resumed {
             Some(resumed) => resumed.replayed.accounts.clone(),
@@ -143,8 +158,8 @@ impl CurrentSession {
         app.session = session.id().to_string();
         app.sources = sources;
         (app.view.status.agent, app.view.status.tier) = (agent, tier);
-        app.view.status.thinking = thinking;
         app.view.status.permission_mode = Some(session.permission_mode());
+        (app.view.status.effort, app.view.status.network) = (effort, Some(network));
         app.view.status.limit = Some(context_max);
         (app.view.status.provider, app.view.status.model) = (info.profile, info.model);
         Ok(CurrentSession {

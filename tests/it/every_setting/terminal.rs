@@ -80,3 +80,54 @@ fn window_title_can_be_left_alone() {
     assert!(title(true).starts_with("done · "), "{}", title(true));
     assert!(!title(false).starts_with("done · "), "{}", title(false));
 }
+
+#[test]
+fn status_line_command_of_the_user_is_shown() {
+    let server = ModelServer::start(vec![says("Done with it.")]);
+    let script = r#"sed 's/.*"branch":"\([^"]*\)".*"used_tokens":\([0-9a-z]*\).*/\x1b[31mon \1, \x1b[2J\2 tokens/'"#;
+    let command = json!(["sh", "-c", script]);
+    let machine = machine_with(&server, &json!({"ui": {"statusLine": command}}));
+    let marker = machine.path("tmp/project-ran");
+    let project = json!({"ui": {"statusLine": ["touch", marker]}});
+    fs::create_dir_all(machine.path("work/.posse")).unwrap();
+    fs::write(machine.path("work/.posse/config.json"), project.to_string()).unwrap();
+    fs::create_dir_all(machine.path("work/.git")).unwrap();
+    fs::write(machine.path("work/.git/HEAD"), "ref: refs/heads/try-it\n").unwrap();
+    let tmux = Tmux::open(&machine, &[]);
+    let screen = tmux.wait_for("on try-it, null tokens");
+    assert!(screen.contains("⎇ try-it"), "{screen}");
+    tmux.says("do it");
+    tmux.wait_for("Done with it.");
+    // The tokens of the answer are known to the command soon after it.
+    tmux.wait_until("tokens", |screen| {
+        screen.contains(" tokens") && !screen.contains("null tokens")
+    });
+    assert!(!marker.exists(), "a project cannot set the command");
+}
+
+#[test]
+fn vim_keys_and_a_changed_key_work_in_a_terminal() {
+    let server = ModelServer::start(vec![says("It is sent.")]);
+    let machine = machine_with(&server, &json!({"ui": {"vim": true}}));
+    let tmux = Tmux::open(&machine, &[]);
+    tmux.wait_for("insert · ");
+    tmux.types("/keymap");
+    tmux.presses("Enter");
+    tmux.wait_for("select an action");
+    tmux.types("submit");
+    tmux.presses("Enter");
+    tmux.wait_for("press the new key of submit");
+    tmux.presses("C-s");
+    tmux.wait_for("saved in ui.keybindings");
+    let config = fs::read_to_string(machine.path("posse/config/config.json")).unwrap();
+    let config: Value = serde_json::from_str(&config).unwrap();
+    assert_eq!(config["ui"]["keybindings"]["submit"], "ctrl+s");
+    tmux.types("say not it");
+    tmux.presses("Escape");
+    tmux.wait_for("normal · ");
+    tmux.types("bbdw");
+    tmux.wait_for("❯ say it");
+    tmux.presses("C-s");
+    tmux.wait_for("It is sent.");
+    tmux.wait_for("insert · ");
+}

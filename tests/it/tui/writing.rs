@@ -246,6 +246,53 @@ fn dropped_image_is_sent_to_the_model() {
 }
 
 #[test]
+fn image_of_the_clipboard_is_sent_and_a_paste_is_opened() {
+    let server = ModelServer::start(vec![says("A pixel.")]);
+    server.lists(json!({"data": [{"id": "scripted-1"}, {"id": "scripted-2"}]}));
+    let machine = Machine::with(&server);
+    let bin = machine.path("tmp/bin");
+    fs::create_dir_all(&bin).unwrap();
+    let script =
+        format!("#!/bin/sh\n[ -e '{}/image' ] && echo {PIXEL} | base64 -d\n", bin.display());
+    fs::write(bin.join("xclip"), script).unwrap();
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(bin.join("xclip"), executable).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let variables = format!("TERM=tmux-256color TMUX=1 DISPLAY=:0 PATH='{}:{path}'", bin.display());
+    let tmux = Tmux::with(&machine, &[], &variables);
+    tmux.wait_for("❯ Describe a task");
+    tmux.presses("C-v");
+    tmux.wait_for("the clipboard contains no image");
+    fs::write(bin.join("image"), "").unwrap();
+    tmux.presses("C-v");
+    tmux.wait_for("❯ [image 1: clipboard]");
+    let lines: Vec<String> = (1..=40).map(|nth| format!("line {nth} of it")).collect();
+    pastes(&tmux, &machine, &lines.join("\n"));
+    tmux.wait_for("[paste 1: 40 lines]");
+    tmux.presses("C-o");
+    tmux.wait_for("line 20 of it");
+    tmux.presses("q");
+    tmux.wait_for("❯ [image 1: clipboard][paste 1: 40 lines]");
+    tmux.presses("Enter");
+    tmux.wait_for("A pixel.");
+    let request = server.requests().pop().unwrap();
+    let content = &request["messages"].as_array().unwrap().last().unwrap()["content"];
+    let images = content.as_array().unwrap().iter().filter(|part| part["type"] == "image_url");
+    assert_eq!(images.count(), 1, "{content}");
+    assert!(text_of(content).contains("line 40 of it"));
+    // The list of sessions shows the last messages of one.
+    tmux.says("/new");
+    tmux.wait_for("a new session");
+    tmux.says("/resume");
+    tmux.wait_for("│ posse: A pixel.");
+    tmux.presses("Escape");
+    tmux.wait_until("the prompt", |screen| !screen.contains("Esc closes"));
+    tmux.says("/model");
+    let screen = tmux.wait_for("2 models listed by the provider");
+    assert!(screen.contains("scripted-2"), "{screen}");
+}
+
+#[test]
 fn undo_reverts_the_last_change_unless_the_file_changed_since() {
     let server = ModelServer::start(vec![
         calls(&[("read_file", json!({"path": "a.txt"}))]),

@@ -141,8 +141,8 @@ fn commands_that_open_a_list_or_the_viewer_are_not_echoed() {
     };
     let silent: Vec<&str> = COMMANDS.iter().filter(silent).map(|entry| entry.name).collect();
     let expected = [
-        "resume", "tree", "model", "provider", "agent", "thinking", "diff", "rewind", "config",
-        "tools", "skills", "skill", "doctor", "exit",
+        "help", "keys", "resume", "tree", "model", "provider", "agent", "thinking", "diff",
+        "rewind", "config", "tools", "skills", "skill", "keymap", "doctor", "exit",
     ];
     assert_eq!(silent, expected);
 }

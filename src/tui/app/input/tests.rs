@@ -6,7 +6,7 @@ use posse_actors::event::{Event, MessageKind};
 use posse_frontend::commands::{COMMANDS, ShellCommand};
 
 use crate::app::Effect;
-use crate::input::ctrl;
+use crate::input::{InputEvent, ctrl};
 use crate::testing::{TestScreen, command_ended};
 
 fn queued(id: &str, kind: MessageKind, text: &str) -> Event {
@@ -109,7 +109,8 @@ fn tab_completes_and_enter_accepts_the_selection() {
     stage.types("/he");
     stage.presses(DOWN);
     stage.presses(ENTER);
-    assert!(stage.screen(80, 60).contains("Everything else is a task"));
+    assert!(stage.screen(80, 60).contains("Help (type to search)"));
+    stage.presses(KeyEvent::from(KeyCode::Esc));
     assert_eq!(stage.app.composer.shown(), "");
     let mut stage = TestScreen::new();
     // Up from the first item wraps around, and Escape closes the list until the query changes.
@@ -243,4 +244,50 @@ fn alternate_screen() {
         stage.presses(KeyEvent::from(KeyCode::PageUp));
     };
     insta::assert_snapshot!(TestScreen::screens(build, TestScreen::new));
+}
+
+fn pastes(stage: &mut TestScreen, text: &str) -> Vec<Effect> {
+    stage.app.input(InputEvent::Paste(text.to_owned()), stage.now)
+}
+
+#[test]
+fn dropped_files_are_attached_or_named() {
+    let mut stage = TestScreen::new();
+    let effects = pastes(&mut stage, "'/a/my shot.png' '/a/notes of mine.txt' /a/b.rs");
+    assert_eq!(effects, [Effect::Attach("'/a/my shot.png'".to_owned())]);
+    assert_eq!(stage.app.composer.shown(), "@\"/a/notes of mine.txt\" @/a/b.rs ");
+}
+
+#[test]
+fn mark_of_a_paste_opens_its_text() {
+    let mut stage = TestScreen::new();
+    let text: Vec<String> = (1..30).map(|nth| format!("row {nth}")).collect();
+    pastes(&mut stage, &text.join("\n"));
+    stage.types(" and more");
+    stage.presses(ctrl('o'));
+    assert!(stage.screen(80, 24).contains("there is no output yet"), "the cursor is elsewhere");
+    stage.presses(ctrl('a'));
+    stage.presses(ctrl('o'));
+    assert!(stage.screen(80, 24).contains("row 7"), "{}", stage.screen(80, 24));
+    assert_eq!(stage.presses(ctrl('v')), [], "the viewer is open");
+    stage.presses(KeyEvent::from(KeyCode::Esc));
+    assert_eq!(stage.presses(ctrl('v')), [Effect::PasteImage]);
+}
+
+#[test]
+fn running_jobs_are_listed_shown_and_stopped() {
+    let mut stage = TestScreen::new();
+    let id = CallId::new("call-1");
+    let summary = "run npm start".to_owned();
+    stage.happens(Event::JobStarted { call_id: id.clone(), summary });
+    stage.types("/jobs\n");
+    let screen = stage.screen(80, 24);
+    assert!(screen.contains("▸ call-1  run npm start"), "{screen}");
+    let shown = stage.presses(ENTER);
+    assert_eq!(shown, [Effect::ViewJob("call-1".to_owned())]);
+    stage.types("/jobs\n");
+    let delete = KeyEvent::from(KeyCode::Delete);
+    assert_eq!(stage.presses(delete), [Effect::StopJob(id)]);
+    stage.app.show_job("call-1", String::new());
+    assert!(stage.screen(80, 24).contains("(no output yet)"));
 }
