@@ -6,6 +6,7 @@
 
 mod args;
 mod directory;
+mod habits;
 mod later;
 mod run_args;
 mod usage_error;

@@ -6,7 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use posse_base::failure::{ErrorCode, Exit, Failure};
 
 use crate::args::CheckpointIdError;
-use crate::later;
+use crate::{habits, later};
 
 /// Converts an error of clap about the command line `args`, which begins with the program name.
 /// `command`: name of the subcommand, if there is one.
@@ -22,9 +22,16 @@ pub(crate) fn failure(error: &clap::Error, command: Option<&str>, args: &[OsStri
     let argument = || one(ContextKind::InvalidArg);
     match error.kind() {
         ErrorKind::InvalidSubcommand => {
-            let what = format!("there is no command \"{}\"", one(ContextKind::InvalidSubcommand));
-            let fix = suggested_value(error, ContextKind::SuggestedSubcommand)
-                .unwrap_or_else(|| format!("{help}; a task is given with {}", as_task(args)));
+            let given = one(ContextKind::InvalidSubcommand);
+            let what = format!("there is no command \"{given}\"");
+            let fix = match (habits::instead_of_command(&given), command) {
+                (Some(instead), None) => instead.to_owned(),
+                (_, Some(_)) => {
+                    suggested_value(error, ContextKind::SuggestedSubcommand).unwrap_or(help)
+                }
+                (None, None) => suggested_value(error, ContextKind::SuggestedSubcommand)
+                    .unwrap_or_else(|| format!("{help}; a task is given with {}", as_task(args))),
+            };
             wrong(ErrorCode::CommandUnknown, what).fix(fix)
         }
         ErrorKind::UnknownArgument if command == Some("try") && words_of_try(args).is_some() => {
@@ -92,7 +99,8 @@ fn unknown(error: &clap::Error, given: &str, help: &str) -> Failure {
     } else {
         format!("\"{given}\" is not expected here")
     };
-    let fix = suggested_value(error, ContextKind::SuggestedArg);
+    let instead = habits::instead_of_flag(given).map(str::to_owned);
+    let fix = instead.or_else(|| suggested_value(error, ContextKind::SuggestedArg));
     wrong(ErrorCode::FlagUnknown, what).fix(fix.unwrap_or_else(|| help.to_owned()))
 }
 
@@ -107,6 +115,11 @@ fn value(error: &clap::Error, argument: &str, given: &str, help: String) -> Fail
     let source = std::error::Error::source(error);
     if source.is_some_and(<dyn std::error::Error>::is::<CheckpointIdError>) {
         return failure.fix("`posse checkpoints list` shows the checkpoints with their ids");
+    }
+    if flag == "--permission-mode"
+        && let Some(mode) = habits::nearest_mode(given)
+    {
+        return failure.fix(format!("the nearest mode is `{mode}` (`posse help permissions`)"));
     }
     let valid = text(error, ContextKind::ValidValue).filter(|valid| !valid.is_empty());
     failure.fix(match (suggested_value(error, ContextKind::SuggestedValue), valid) {

@@ -80,6 +80,13 @@ pub(super) fn check(
             if text.len() as u64 > LINE_BYTES_MAX {
                 return Err(io_error(&io::Error::other(TOO_LONG)));
             }
+            if text.trim().is_empty() {
+                let what = "there is no command to check";
+                return Err(vec![
+                    Failure::new(ErrorCode::ArgumentMissing, Exit::Usage, what)
+                        .fix("write `posse permissions check git status`"),
+                ]);
+            }
             text.strip_suffix('\n').map(str::to_owned).unwrap_or(text)
         } else {
             command.join(" ")

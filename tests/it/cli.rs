@@ -427,6 +427,7 @@ fn settings_are_shown_with_their_source() {
     ui.queue.followUp = "one"  (built in)
     ui.queue.steering = "all"  (built in)
     ui.showThinking = true  (built in)
+    ui.theme = "auto"  (built in)
     # delegation.subInvocationMaxTurns: no limit
     # model: that of the provider
     # providers.local.temperature: that of the server

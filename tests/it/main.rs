@@ -62,6 +62,7 @@ mod codex;
 mod context;
 // Images, odd names, second names.
 mod files;
+mod first_mistakes;
 // System calls that fail.
 mod failing_system_calls;
 // Servers that fail, lie or send rubbish.
