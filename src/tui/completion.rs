@@ -12,6 +12,9 @@ use crate::theme::{Role, Theme};
 
 use ratatui::text::Line;
 
+/// Maximum columns of the names in a list with descriptions; longer ones are cut.
+const LABEL_COLUMNS_MAX: usize = 24;
+
 /// Maximum number of rows of the list.
 const SHOWN_MAX: usize = 10;
 
@@ -209,21 +212,25 @@ impl Completion {
         let shown = SHOWN_MAX.min(rows_max);
         let at = self.chosen.unwrap_or_default();
         let from = (at + 1).saturating_sub(shown);
+        let has_text = self.items.iter().any(|item| !item.what.is_empty());
+        let label_max = if has_text { LABEL_COLUMNS_MAX } else { columns };
         let labels = self.items.iter().map(|item| width(&item.label)).max().unwrap_or_default();
+        let labels = labels.min(label_max);
         let one = |(nth, item): (usize, &CompletionItem)| {
             let mark = match self.chosen {
                 Some(chosen) if chosen == nth => "▸ ",
                 None if nth == 0 => "⇥ ",
                 _ => "  ",
             };
-            let text = if item.what.is_empty() {
-                format!("{mark}{}", item.label)
-            } else {
-                let room = labels.saturating_sub(width(&item.label));
-                format!("{mark}{}{}  {}", item.label, " ".repeat(room), item.what)
-            };
-            let role = if self.chosen == Some(nth) { Role::Selected } else { Role::Dim };
-            row(theme, role, clipped(&text, columns))
+            let label = clipped(&format!("{mark}{}", clipped(&item.label, label_max)), columns);
+            let room = (labels + 4).saturating_sub(width(&label));
+            let what = format!("{}{}", " ".repeat(room), item.what);
+            let what = clipped(&what, columns.saturating_sub(width(&label)));
+            let what = if item.what.is_empty() { String::new() } else { what };
+            if self.chosen == Some(nth) {
+                return row(theme, Role::Selected, label + &what);
+            }
+            Line::from(vec![span(theme, Role::Accent, label), span(theme, Role::Dim, what)])
         };
         let mut rows: Vec<TextRow> =
             self.items.iter().enumerate().skip(from).take(shown).map(one).collect();
