@@ -166,7 +166,7 @@ impl fmt::Display for FreedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             FreedBy::SubagentEnds => "wait until an agent has ended, then try again",
-            FreedBy::Nothing => "nothing frees it in this session; go on without further agents",
+            FreedBy::Nothing => "nothing frees it in this session; continue without further agents",
             FreedBy::CallersOwnWork => "do it yourself: an agent here may not start another",
         })
     }

@@ -48,7 +48,7 @@ pub(super) fn failure(error: &StoreError, folder: &Path) -> Failure {
         StoreError::Io(_) | StoreError::Git(_) | StoreError::Stopped => {
             Failure::new(ErrorCode::CheckpointStore, Exit::Failed, text)
                 .at(folder.display().to_string())
-                .fix("check the folder; without it, posse begins anew")
+                .fix("check the folder; without it, posse makes a new one")
         }
     }
 }

@@ -57,7 +57,7 @@ pub(super) fn checks(environment: &Environment, streams: &Streams) -> Vec<Check>
     let asked = if stdin && stderr {
         "permission prompts are available"
     } else {
-        "nobody can be asked here: a run denies what it would ask about, and then ends with code 4"
+        "no user can be asked here: a run denies what needs approval, and then ends with code 4"
     };
     checks.push(Check::new(AREA, "questions", Status::Fact, asked));
     let why = match (environment.get("NO_COLOR"), environment.get("TERM")) {

@@ -91,7 +91,7 @@ impl Task {
 /// Builds the `bash` call for a shell command that the user typed.
 pub fn own_call(ShellCommand { line, is_private }: &ShellCommand) -> UserCall {
     let said = format!(
-        "I ran this command myself, beside our conversation:\n\n```\n{line}\n```\n\nWhat came of it:"
+        "I ran this command myself, outside of our conversation:\n\n```\n{line}\n```\n\nWhat came of it:"
     );
     UserCall {
         tool: "bash".to_owned(),
@@ -201,7 +201,7 @@ pub enum RewindExtent {
 pub fn rewind_extents() -> impl Iterator<Item = (&'static str, &'static str, RewindExtent)> {
     [
         ("both", "files and conversation", RewindExtent::Both),
-        ("files", "files only; the conversation goes on", RewindExtent::Files),
+        ("files", "files only; the conversation stays", RewindExtent::Files),
         ("conversation", "conversation only; files stay as they are", RewindExtent::Conversation),
         (
             "all",

@@ -301,7 +301,9 @@ impl ReplayState {
             let next = exchanges.iter().find(|(_, used)| !used).map(|(exchange, _)| exchange);
             let what = match next {
                 Some(next) => next.request.difference(&key),
-                None => "it has no further exchange; the request goes on after the last".to_owned(),
+                None => {
+                    "it has no further exchange; the request continues after the last".to_owned()
+                }
             };
             let what = format!("no exchange of the cassette fits the request: {what}");
             return Err(classify::rejected(&self.origin, what));

@@ -232,7 +232,7 @@ fn page(text: &str, from: usize) -> String {
     let mut page = text[from..to].to_owned();
     if to < text.len() {
         // Writing to a string cannot fail.
-        let _ = write!(page, "\n{to} of {} bytes; go on with \"from\": {to}", text.len());
+        let _ = write!(page, "\n{to} of {} bytes; continue with \"from\": {to}", text.len());
     }
     page
 }

@@ -337,7 +337,9 @@ impl Merge {
                 }
                 Err(error) => {
                     said.push(error.to_string());
-                    said.push("the rest is not taken over; agent_merge again goes on".to_owned());
+                    said.push(
+                        "the rest is not taken over; call agent_merge again to continue".to_owned(),
+                    );
                     // A failure here is repeated by the next caller.
                     worktrees.have_become(&self.id, true).ok();
                     let metadata = json!({ "agentId": self.id, "changes": made });

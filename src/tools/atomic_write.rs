@@ -79,7 +79,7 @@ pub(crate) fn run(folder: &OwnedFd, name: &OsStr, known: &Made, may: bool) -> io
     let file = File::from(openat(folder, name, flags, Mode::empty())?);
     let found = file.metadata()?;
     if (found.dev(), found.ino()) != (known.metadata.dev(), known.metadata.ino()) {
-        return Err(io::Error::other("somebody replaced it a moment ago"));
+        return Err(io::Error::other("another program replaced it a moment ago"));
     }
     let mode = known.mode & 0o777;
     let mode = if may { mode | ((mode & 0o444) >> 2) } else { mode & !0o111 };

@@ -66,7 +66,7 @@ pub async fn pick(sessions: &[(String, String)], signals: &mut Signals) -> io::R
 fn selector(sessions: &[(String, String)]) -> Selector {
     let entry = |(id, about): &(String, String)| SelectorEntry::new(id.clone(), about.clone());
     let entries = sessions.iter().map(entry).collect();
-    Selector::of(SelectorKind::Inline, "Which session goes on?", entries)
+    Selector::of(SelectorKind::Inline, "Which session do you want to resume?", entries)
 }
 
 fn handle_event(list: &mut Selector, event: InputEvent) -> Option<Picked> {

@@ -616,7 +616,7 @@ fn a_user_attaches_answers_steers_and_detaches() {
     person.press("/model other\r");
     person.see("only be done where the session runs");
     person.press("\u{3}");
-    person.see("(left; the session goes on)");
+    person.see("(left; the session continues)");
     assert_eq!(person.end(), Some(0));
     assert!(person.is_cooked());
 

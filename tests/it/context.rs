@@ -335,7 +335,7 @@ fn background_command_is_known_after_its_turn_is_compacted() {
     let last = server.requests().last().unwrap()["messages"].to_string();
     assert!(last.contains("Earlier parts of this conversation"), "{last}");
     assert!(!last.contains("tool_calls"), "the call itself is gone: {last}");
-    let line = last.split("Goes on beside this: background job ").nth(1);
+    let line = last.split("Runs at the same time: background job ").nth(1);
     let line = line.unwrap_or_else(|| panic!("no job: {last}"));
     assert!(line.contains("(run sleep 600 in the background) runs; job_output"), "{line}");
 }

@@ -181,7 +181,7 @@ fn unattended_run_continues_without_its_terminal() {
             let log = machine.session_dir().join("run.log");
             fs::read_to_string(log).unwrap_or_default()
         };
-        eventually("detaching", || log().contains("goes on without its terminal"));
+        eventually("detaching", || log().contains("continues without its terminal"));
         for _ in 0..2 {
             open.send(()).unwrap();
         }
@@ -205,7 +205,7 @@ fn unattended_run_without_terminal_still_obeys_signals() {
     eventually("the command", || !marked(&sleep).is_empty());
     terminal.vanish();
     let log = || fs::read_to_string(machine.session_dir().join("run.log")).unwrap_or_default();
-    eventually("detaching", || log().contains("goes on without its terminal"));
+    eventually("detaching", || log().contains("continues without its terminal"));
     assert!(!marked(&sleep).is_empty(), "the command goes on");
     terminal.signal(Signal::SIGTERM);
     assert_eq!(terminal.end(), Some(143));

@@ -537,7 +537,7 @@ fn an_unattended_run_keeps_its_job_without_its_terminal_and_ends_it() {
     terminal.vanish();
     terminal.signal(Signal::SIGHUP);
     let log = || fs::read_to_string(machine.session_dir().join("run.log")).unwrap_or_default();
-    eventually("detaching", within, || log().contains("goes on without its terminal"));
+    eventually("detaching", within, || log().contains("continues without its terminal"));
     assert!(sleeping(&sleep) >= 4, "the job goes on with its run");
     fs::write(machine.work("go"), "").unwrap();
     assert_eq!(terminal.end(), Some(0));

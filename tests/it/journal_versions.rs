@@ -162,7 +162,7 @@ fn journals_of_later_versions_are_read_only() {
     let journal = FileJournal::lock(&dir, SessionId::new(fixture.id())).unwrap();
     let error = journal.replayed().unwrap_err();
     assert!(matches!(error, JournalError::Newer { version: 2 }), "{error}");
-    let says = "a later version of posse has to go on with this session (format 2)";
+    let says = "a later version of posse has to resume this session (format 2)";
     assert!(error.to_string().starts_with(says), "{error}");
     drop(journal);
     assert_eq!(fs::read(dir.join("session.jsonl")).unwrap(), before);

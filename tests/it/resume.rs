@@ -378,7 +378,7 @@ fn a_user_selects_a_session_from_a_list() {
     let machine = Machine::with(&server);
     two_sessions(&machine);
     let mut terminal = Terminal::run(&machine, &["resume"], "xterm");
-    terminal.see("Which session goes on?");
+    terminal.see("Which session do you want to resume?");
     let shown = terminal.see("up/down");
     let (newest, oldest) = (shown.find("fix the test"), shown.find("write the docs"));
     assert!(newest.is_some() && newest < oldest, "{shown}");

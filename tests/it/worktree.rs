@@ -512,7 +512,8 @@ fn missing_worktree_is_reported_and_not_replaced() {
     ended.assert_code(0);
     let said = said(&server);
     assert!(
-        said[0].contains("failed(worktree): it cannot go on in its worktree: its worktree is not"),
+        said[0]
+            .contains("failed(worktree): it cannot continue in its worktree: its worktree is not"),
         "{said:?}"
     );
     assert_eq!(machine.read("f"), "one\nmiddle\ntwo\n");

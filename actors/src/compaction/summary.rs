@@ -74,7 +74,7 @@ enum Label {
 
 const LABELS: [(Label, &str); 10] = [
     (Label::Rule, "The user's standing instruction: "),
-    (Label::Beside, "Goes on beside this: "),
+    (Label::Beside, "Runs at the same time: "),
     (Label::Todo, "Your task list (todo_write): "),
     (Label::Kept, "To be kept: "),
     (Label::Told, "Summary: "),

@@ -706,7 +706,8 @@ fn page(ended: &crate::delegation::SubagentEnd, from: u64) -> ToolOutput {
     text.push_str(&part("agent-answer", &whole[from..to]));
     if to < whole.len() {
         // Writing to a string cannot fail.
-        let _: std::fmt::Result = write!(text, "{} of {} bytes; go on from {to}.", to, whole.len());
+        let _: std::fmt::Result =
+            write!(text, "{} of {} bytes; continue from {to}.", to, whole.len());
     }
     let mut output = ended.output(0);
     output.content = vec![crate::conversation::ContentPart::text(text)];

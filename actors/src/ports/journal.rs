@@ -92,7 +92,7 @@ pub enum JournalError {
     /// A later version of posse wrote records that this version cannot interpret. The journal was
     /// not changed.
     #[error(
-        "a later version of posse has to go on with this session (format {version}); it was not changed"
+        "a later version of posse has to resume this session (format {version}); it was not changed"
     )]
     Newer {
         /// Version of the format in which the records were written.

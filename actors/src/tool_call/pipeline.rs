@@ -243,7 +243,7 @@ impl Pipeline {
                 Err(changed) => reviewed = self.review(tool, changed),
             }
         }
-        Err(denied("what it would do kept changing while it was asked about", None))
+        Err(denied("its effect kept changing while the user was asked", None))
     }
 
     fn tool(&self) -> Result<Arc<dyn Tool>, Refusal> {

@@ -113,7 +113,7 @@ impl SkillTool {
         };
         if let Some(skill) = self.skills.all().filter(sees).find(|skill| skill.name == name) {
             if skill.only_user {
-                let what = format!("only the user activates {name}; go on without it");
+                let what = format!("only the user activates {name}; continue without it");
                 return Err(ToolError::new("SKL006", what));
             }
             return Ok(skill);
@@ -151,7 +151,7 @@ fn read(skill: &Skill, path: &str, offset: usize) -> Result<String, ToolError> {
     if last < total {
         let next = last + 1;
         // Writing to a string cannot fail.
-        let _ = write!(given, "\n[lines {first} to {last} of {total}; offset {next} goes on]");
+        let _ = write!(given, "\n[lines {first} to {last} of {total}; offset {next} continues]");
     }
     Ok(given)
 }

@@ -205,7 +205,7 @@ pub(crate) static KEYS: &[ConfigKey] = &[
         "Domains that commands never reach through the proxy, even if a list, an answer or a grant \
          allows them."),
     key("network.uploadLimitBytes", Whole(0, 1_000_000_000_000_000), D::Whole(1_048_576), Never,
-        "Bytes that a session sends to a domain before more is asked about. 0: no limit."),
+        "Bytes that a session sends to a domain before more needs approval. 0: no limit."),
     key("notify.command", CommandLine, D::None, Never,
         "Program and arguments that also get each notification, as JSON on standard input. The \
          program is not confined."),

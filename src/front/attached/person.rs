@@ -482,7 +482,7 @@ impl Person<'_> {
             self.print(&format!("! {warning}\n")).await;
         }
         if matches!(visit, AttachOutcome::Left(_)) {
-            self.print("(left; the session goes on)\n").await;
+            self.print("(left; the session continues)\n").await;
         }
         self.terminal.restore();
         self.stdout.finish().await.ok();

@@ -96,7 +96,7 @@ impl Front {
         if all {
             // There is no terminal to draw on any more.
             self.progress = ProgressPrinter::new(false, false).of_dry_run(self.manner.dry_run);
-            let line = format!("session {} goes on without its terminal\n", self.session.id());
+            let line = format!("session {} continues without its terminal\n", self.session.id());
             self.stderr.write(line.into_bytes()).await;
         }
     }

@@ -372,7 +372,7 @@ impl LineMode<'_> {
         text.push_str(if text.is_empty() {
             "There is no other conversation here.\n"
         } else {
-            "/resume ID goes on with one; the beginning of an id is enough.\n"
+            "/resume ID resumes one; the beginning of an id is enough.\n"
         });
         self.print(&text).await;
     }

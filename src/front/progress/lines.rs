@@ -62,7 +62,7 @@ pub(super) fn of_worktree(remains: &WorktreeSummary) -> String {
 /// Text for the start or end of a background job; empty for other events.
 pub(super) fn of_job(event: &Event) -> String {
     match event {
-        Event::JobStarted { call_id, .. } => format!("▸ job {call_id} goes on in the background"),
+        Event::JobStarted { call_id, .. } => format!("▸ job {call_id} continues in the background"),
         Event::JobEnded { call_id, summary, detail, findings, .. } => {
             let first = format!("◂ job {call_id} {detail}: {summary}");
             let lines = std::iter::once(&first).chain(findings).map(|line| printable(line));

@@ -154,7 +154,7 @@ fn free_name(path: &Path, mut take: impl FnMut(&Path) -> io::Result<()>) -> io::
             result => return result.map(|()| name),
         }
     }
-    Err(io::Error::other("too many damaged parts are kept beside the journal"))
+    Err(io::Error::other("too many damaged parts are kept next to the journal"))
 }
 
 fn create_private(path: &Path) -> io::Result<File> {

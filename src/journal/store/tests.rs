@@ -242,7 +242,7 @@ async fn does_not_touch_what_a_later_version_wrote() {
     let error = room.store().open().await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "a later version of posse has to go on with this session (format 2); it was not changed"
+        "a later version of posse has to resume this session (format 2); it was not changed"
     );
     assert_eq!(fs::read(room.path(ACTIVE)).unwrap(), bytes);
 }

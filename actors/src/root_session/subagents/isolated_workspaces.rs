@@ -110,7 +110,7 @@ impl State {
             (Ok(_), None) => (),
             (Err(why), _) => {
                 let class = WORKSPACE_GONE.to_owned();
-                let cause = format!("it cannot go on in its worktree: {why}");
+                let cause = format!("it cannot continue in its worktree: {why}");
                 let ending = Ending::Failed { class, cause };
                 self.conclude_child(id, &ending);
             }

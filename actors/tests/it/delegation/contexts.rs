@@ -163,7 +163,7 @@ async fn compaction_keeps_a_line_about_running_background_work() {
     let text = whole(&bench.model.requests().pop().unwrap());
     let line = |text: &str, part: &str| {
         text.lines()
-            .filter(|line| line.starts_with("Goes on beside this: ") && line.contains(part))
+            .filter(|line| line.starts_with("Runs at the same time: ") && line.contains(part))
             .count()
     };
     assert_eq!(line(&text, "agent scout (inv-"), 1, "{text}");

@@ -292,7 +292,7 @@ async fn isolated_subagent_resumes_in_its_worktree_or_fails_with_the_reason() {
     let records = broken_off().await;
     for (failure, expected) in [
         (None, "): done\n<agent-answer>\nmade there"),
-        (Some("gone"), "): failed(worktree): it cannot go on in its worktree: gone"),
+        (Some("gone"), "): failed(worktree): it cannot continue in its worktree: gone"),
     ] {
         let workspaces =
             Arc::new(FakeWorkspaces { left: Some(left()), failure, ..FakeWorkspaces::default() });
