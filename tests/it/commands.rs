@@ -22,8 +22,8 @@ const EXPECTED: &[(&str, &str, &str, &str)] = &[
     (
         "permission-mode",
         "/permission-mode",
-        "only rules and grants allow",
-        "only rules and grants allow",
+        "only what rules and grants allow runs",
+        "only what rules and grants allow runs",
     ),
     ("agents", "/agents", "reviewer", "reviewer"),
     ("diff", "/diff", "+made", ">+made"),
@@ -54,7 +54,7 @@ const EXPECTED: &[(&str, &str, &str, &str)] = &[
     ("skill", "/skill deploy now", "Hello.", "Hello."),
     ("fork", "/fork", "fork of session", "(a copy of the session"),
     ("new", "/new", "session ", "(a new session"),
-    ("resume", "/resume", "/resume ID goes on", "sessions here"),
+    ("resume", "/resume", "/resume ID resumes", "sessions here"),
     ("exit", "/exit", "", ""),
 ];
 
