@@ -81,9 +81,12 @@ fn commands(variable: impl Fn(&str) -> Option<String>) -> Vec<Vec<String>> {
     usable.filter_map(command).collect()
 }
 
-/// Path of a program in the absolute folders of `path`: one of the working directory does not count.
+/// Path of a program in the absolute folders of `path`. A folder of the workspace does not count: a
+/// command may have put the program there.
 fn find(program: &str, path: &str) -> Option<PathBuf> {
-    let folders = path.split(':').map(Path::new).filter(|folder| folder.is_absolute());
+    let folders = path.split(':').map(Path::new);
+    let folders =
+        folders.filter(|folder| folder.is_absolute() && !sandbox::is_in_workspace(folder));
     folders.map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 

@@ -24,4 +24,12 @@ pub const VARIABLES: [(&str, &str); 6] = [
 ];
 
 /// Folders in which git is looked for before those of `PATH`.
-pub const PROGRAMS: [&str; 3] = ["/usr/bin/git", "/usr/local/bin/git", "/bin/git"];
+pub const PROGRAMS: [&str; 7] = [
+    "/usr/bin/git",
+    "/usr/local/bin/git",
+    "/bin/git",
+    "/run/current-system/sw/bin/git",
+    "/run/current-system/profile/bin/git",
+    "/opt/homebrew/bin/git",
+    "/home/linuxbrew/.linuxbrew/bin/git",
+];

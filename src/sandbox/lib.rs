@@ -39,6 +39,7 @@ mod spare_helper;
 mod syscalls;
 mod temporary;
 mod trial;
+mod unsandboxed;
 mod user_commands;
 mod watchdog;
 mod wire;
@@ -77,6 +78,7 @@ pub use trial::{
     TrialChanges, TrialContent, TriedCommand, obstacle, remove_abandoned_trial,
     remove_abandoned_trials,
 };
+pub use unsandboxed::is_in_workspace;
 pub use user_commands::{run_clipboard_command, run_notify_command, run_status_command};
 
 /// Starts processes. All of them use the same helper binary, base environment and secrets to
@@ -380,10 +382,10 @@ fn shell() -> PathBuf {
 }
 
 /// Returns the path of the program `name`: the first existing file among `fixed`, then in the
-/// absolute folders of `PATH`. `None` if there is none.
+/// absolute folders of `PATH` that are in no workspace. `None` if there is none.
 pub fn find_program(name: &str, fixed: &[&str]) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&path).filter(|folder| folder.is_absolute());
-    let searched = folders.map(|folder| folder.join(name));
+    let searched = unsandboxed::trusted_folders(&path);
+    let searched = searched.into_iter().map(|folder| folder.join(name));
     fixed.iter().map(PathBuf::from).chain(searched).find(|program| program.is_file())
 }

@@ -57,6 +57,7 @@ use posse_base::secrets::files::{FileId, SecretFiles};
 use posse_base::secrets::readable::{ReadableSecrets, is_pattern, split_pattern};
 
 use crate::plan::Replacement;
+use crate::unsandboxed;
 
 use baseline::Baseline;
 pub(crate) use committed::{Committed, CommittedFile, Undecided};
@@ -238,6 +239,7 @@ impl Protection {
         readable: Vec<PathBuf>,
         quarantine: PathBuf,
     ) -> Result<Protection, Errno> {
+        unsandboxed::add_roots(roots);
         // A link below a root may be the work of the repository or of a command.
         let followed = |entry: PathBuf| {
             let (folder, pattern) =

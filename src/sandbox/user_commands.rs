@@ -3,7 +3,7 @@
 //!
 //! They are not confined: only the user's own configuration, or posse, names them, and they have to
 //! reach the user's desktop and files. A project or a model contributes nothing but the text on their standard
-//! input.
+//! input: they start in the home folder, and folders of the workspace are not in their search path.
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+
+use crate::unsandboxed;
 
 /// First interval of the checks whether the command has ended. It doubles up to
 /// [`CHECK_INTERVAL_MAX`].
@@ -88,6 +90,7 @@ fn spawn(argv: &[String], stdout: Stdio) -> io::Result<Child> {
     };
     let mut command = std::process::Command::new(program);
     command.args(arguments).stdin(Stdio::piped()).stdout(stdout).stderr(Stdio::null());
+    unsandboxed::prepare(&mut command);
     // A process group of its own: Ctrl+C at the terminal does not reach the command.
     command.process_group(0).spawn()
 }
@@ -193,6 +196,15 @@ mod tests {
             assert!(begun.elapsed() < Duration::from_mins(1), "{stat}");
             sleep(CHECK_INTERVAL);
         }
+    }
+
+    /// A program of the workspace must not be found there.
+    #[test]
+    fn command_does_not_start_in_the_working_directory() {
+        let argv = ["/bin/sh", "-c", "pwd"].map(str::to_owned);
+        let folder = run_status_command(&argv, "", Duration::from_mins(1)).unwrap();
+        let home = std::env::var("HOME").unwrap_or_default();
+        assert!(folder == "/" || folder == home, "{folder}");
     }
 
     #[test]

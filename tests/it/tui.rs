@@ -41,7 +41,7 @@ impl Tmux {
         Tmux::with(machine, args, "TERM=tmux-256color TMUX=1")
     }
 
-    fn with(machine: &Machine, args: &[&str], variables: &str) -> Tmux {
+    pub(crate) fn with(machine: &Machine, args: &[&str], variables: &str) -> Tmux {
         let dir = machine.path("tmp");
         let own = variables_of(machine);
         let line = [&[env!("CARGO_BIN_EXE_posse")], args].concat().join(" ");

@@ -1,6 +1,7 @@
 //! Effects of `ui` and `notify` in a terminal.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
 
@@ -103,6 +104,25 @@ fn status_line_command_of_the_user_is_shown() {
         screen.contains(" tokens") && !screen.contains("null tokens")
     });
     assert!(!marker.exists(), "a project cannot set the command");
+}
+
+/// A command of a model may have put a program into a folder of the workspace that is in `PATH`.
+#[test]
+fn status_line_command_is_not_taken_from_the_workspace() {
+    let server = ModelServer::start(Vec::new());
+    let machine = machine_with(&server, &json!({"ui": {"statusLine": ["shown-status"]}}));
+    for (place, text) in [("work/.venv/bin", "planted"), ("tools", "of the user")] {
+        let program = machine.path(place).join("shown-status");
+        fs::create_dir_all(program.parent().unwrap()).unwrap();
+        fs::write(&program, format!("#!/bin/sh\necho {text} in $(pwd)\n")).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let [planted, own] = ["work/.venv/bin", "tools"].map(|place| machine.path(place));
+    let variables =
+        format!("TERM=tmux-256color TMUX=1 PATH={}:{}:$PATH", planted.display(), own.display());
+    let tmux = Tmux::with(&machine, &[], &variables);
+    let screen = tmux.wait_for("of the user in ");
+    assert!(!screen.contains("planted") && !screen.contains("/work\n"), "{screen}");
 }
 
 #[test]
