@@ -173,7 +173,7 @@ fn mistyped_subcommand_is_never_sent_to_a_model() {
         let text = refused(line);
         assert!(text.contains("a task is given with `posse run \"TASK\"`"), "{text}");
     }
-    assert!(refused("init").contains("see `posse --help`"), "no similar name is no suggestion");
+    assert!(refused("inti").contains("see `posse --help`"), "no similar name is no suggestion");
     assert!(refused("sessions lst").contains("\"list\""));
     assert!(refused("").contains("Usage"));
     assert!(refused("config").contains("Usage"));

@@ -26,6 +26,12 @@ pub(crate) fn failure(error: &clap::Error, command: Option<&str>, args: &[OsStri
             let what = format!("there is no command \"{given}\"");
             let fix = match (habits::instead_of_command(&given), command) {
                 (Some(instead), None) => instead.to_owned(),
+                (_, Some("config")) if given == "get" => {
+                    "`posse config show KEY` shows it".to_owned()
+                }
+                (_, Some("config")) if given == "set" => {
+                    "`posse config edit KEY VALUE` sets it".to_owned()
+                }
                 (_, Some(_)) => {
                     suggested_value(error, ContextKind::SuggestedSubcommand).unwrap_or(help)
                 }

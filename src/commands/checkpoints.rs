@@ -238,9 +238,9 @@ fn restored_text(id: u64, restored: &Restored) -> String {
         writeln!(text, "  {:<8} {}", file.kind.word(), printable(&file.name())).ok();
     }
     format!(
-        "Restored {} files of checkpoint {id}:\n{text}{}`posse checkpoints restore {}` takes this \
+        "Restored {} of checkpoint {id}:\n{text}{}`posse checkpoints restore {}` takes this \
          back.\n",
-        restored.files.len(),
+        crate::frontend::pluralize(restored.files.len() as u64, "file"),
         kept_text(&restored.kept),
         restored.undo.id
     )

@@ -56,7 +56,10 @@ fn branch_of(head: &str) -> Option<String> {
     };
     // With the format reftable, `HEAD` is only a placeholder.
     let is_known = !name.is_empty() && name != ".invalid";
-    is_known.then(|| printable(&name.chars().take(NAME_CHARS_MAX).collect::<String>()))
+    // Spaces and the separator of the status row could imitate other parts of it.
+    let imitates = |c: char| c != ' ' && c.is_whitespace() || matches!(c, '·' | '⎇');
+    let plain = |c: char| if imitates(c) { '?' } else { c };
+    is_known.then(|| printable(&name.chars().take(NAME_CHARS_MAX).map(plain).collect::<String>()))
 }
 
 /// Text of a regular file, up to a limit.
@@ -87,6 +90,7 @@ mod tests {
             (commit, Some("0123456")),
             ("ref: refs/heads/.invalid\n", None),
             ("ref: refs/heads/\n", None),
+            ("ref: refs/heads/m\u{2002}·\u{2002}plan\n", Some("m???plan")),
             ("0123\n", None),
             ("", None),
             ("ref: refs/heads/a\u{1b}[2Jb\u{202e}\n", Some("a\\u{1b}[2Jb\\u{202e}")),

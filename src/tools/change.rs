@@ -160,7 +160,7 @@ pub(crate) fn prepare(
         // The error may reveal content of the file, so the policy judges the call as a read before
         // the model gets the error.
         Err(error) => {
-            let summary = format!("read {shown} for an edit that does not fit");
+            let summary = format!("read {shown} to explain why the edit cannot be made");
             Ok(refusal::prepared(tool, vec![target.place.read()], summary, error))
         }
     }

@@ -20,7 +20,7 @@ const ON_THE_COMMAND_LINE: [Row; 33] = [
     (&["continue"], 2, "no command \"continue\"", "`posse -c`"),
     (&["review"], 2, "no command \"review\"", "posse run \"review"),
     (&["export", "x"], 2, "no command \"export\"", "posse sessions export"),
-    (&["config", "set", "model", "x"], 2, "no command \"set\"", "did you mean \"edit\"?"),
+    (&["config", "set", "model", "x"], 2, "no command \"set\"", "posse config edit KEY VALUE"),
     (&["trust", "/nonexistent"], 2, "no command \"/nonexistent\"", "see `posse trust --help`"),
     (&["mcp", "list"], 2, "\"mcp\" is not available yet", "posse --help"),
     (&["resume", "nosuch"], 8, "no session `nosuch`", "posse sessions list --all"),

@@ -50,6 +50,11 @@ impl App {
             self.view.note(Role::Warn, format!("({})", mistake.failure.what));
             return true;
         }
+        if self.keymap.begins(key) {
+            let text = format!("({pressed} begins keys of two strokes and cannot be bound alone)");
+            self.view.note(Role::Warn, text);
+            return true;
+        }
         match self.keymap.action(key).and_then(|action| {
             BINDINGS.iter().find(|other| other.action == action && other.name != name)
         }) {
@@ -124,6 +129,14 @@ mod tests {
 
     fn saved(name: &str, keys: &str) -> (String, String) {
         (name.to_owned(), keys.to_owned())
+    }
+
+    #[test]
+    fn key_that_begins_a_chord_is_refused() {
+        let mut stage = TestScreen::new();
+        chooses(&mut stage, "viewer");
+        assert!(stage.presses(ctrl('x')).is_empty());
+        assert!(stage.screen(100, 30).contains("ctrl+x begins keys of two strokes"));
     }
 
     #[test]

@@ -119,7 +119,7 @@ impl Scan {
                 return None;
             }
         }
-        let way = way_of(&root.path.join(link), text);
+        let way = way_of(&root.path, &root.path.join(link), text);
         if way.is_too_long {
             self.add_by_identity(root, link, targets);
         }

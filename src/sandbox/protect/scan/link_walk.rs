@@ -32,9 +32,9 @@ pub(super) struct LinkWay {
     pub(super) passes_packages: bool,
 }
 
-/// Follows the link at `link`, an absolute path of which only the last part may be a link, with the
-/// target `text`.
-pub(super) fn way_of(link: &Path, text: &Path) -> LinkWay {
+/// Follows the link at `link`, an absolute path below `root` of which only the last part may be a link,
+/// with the target `text`.
+pub(super) fn way_of(root: &Path, link: &Path, text: &Path) -> LinkWay {
     let mut way = LinkWay { exists: true, ..LinkWay::default() };
     let mut at = link.parent().unwrap_or(Path::new("/")).to_owned();
     let mut due: VecDeque<OsString> = VecDeque::new();
@@ -54,8 +54,10 @@ pub(super) fn way_of(link: &Path, text: &Path) -> LinkWay {
         if let Some(end) = &mut way.uncertain {
             end.push(&part);
         }
-        way.passes_packages |= is_of_packages(&part);
+        let is_of_packages = is_of_packages(&part);
         at.push(part);
+        // The folders around the root are not part of the workspace.
+        way.passes_packages |= is_of_packages && !root.starts_with(&at);
         if is_of_process(&at) {
             way.uncertain = Some(end_in_process(&at, due));
             way.exists = false;
@@ -171,14 +173,21 @@ mod tests {
             ("../loop/x", None, false, None),
         ];
         for (text, target, exists, uncertain) in table {
-            let way = way_of(&root.join("sub/link"), Path::new(text));
+            let way = way_of(&root, &root.join("sub/link"), Path::new(text));
             let found = way.target.as_deref().map(|path| path.strip_prefix(&root).unwrap());
             assert_eq!(found, target.map(Path::new), "{text}");
             assert_eq!(way.exists, *exists, "{text}");
             assert_eq!(way.uncertain.as_deref(), uncertain.map(Path::new), "{text}");
         }
+        // A workspace may be below a folder that is called like one of packages.
+        let inner = root.join("target/ws");
+        fs::create_dir_all(inner.join("src/node_modules")).unwrap();
+        for (text, passes) in [("target/ws/src", false), ("target/ws/src/node_modules", true)] {
+            let way = way_of(&inner, &inner.join("link"), &root.join(text));
+            assert_eq!((way.exists, way.passes_packages), (true, passes), "{text}");
+        }
         let up = "../".repeat(40) + "proc/self/cwd/pkg";
-        let way = way_of(&root.join("sub/link"), Path::new(&up));
+        let way = way_of(&root, &root.join("sub/link"), Path::new(&up));
         assert_eq!(way.uncertain.as_deref(), Some(Path::new("pkg")));
     }
 }
