@@ -243,7 +243,7 @@ fn escape_twice_rewinds_in_the_terminal_ui() {
     assert!(tmux.screen().contains("3 files    change it"), "{}", tmux.screen());
     tmux.presses("Enter");
     tmux.wait_for("return to the state before prompt 1");
-    tmux.types("the conversation goes on");
+    tmux.types("the conversation stays");
     tmux.presses("Enter");
     tmux.wait_for("restore 2 files of checkpoint 1; not restored: mine");
     tmux.wait_for("restored 2 files of checkpoint 1: modified a, deleted made");

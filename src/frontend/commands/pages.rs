@@ -36,7 +36,7 @@ pub(super) const STATUS: Command = Command {
 
 pub(super) const DIFF: Command = Command {
     name: "diff",
-    help: "show the file changes of this session",
+    help: "show each change of file tools in this session",
     group: CommandGroup::Files,
     run: |context, _| context.show(Page::Changes),
     ..COMMAND
