@@ -163,6 +163,9 @@ def draw_row(row, style):
             out.append(f'<text x="{16 + (column + lead) * WIDE:.1f}" textLength="{len(shown) * WIDE:.1f}" {look}>'
                        f"{html.escape(shown)}</text>")
         column += len(text)
+    # The background of a row extends to the right edge; tmux leaves out the erased cells.
+    if column and column < COLUMNS and style.back:
+        out.append(f'<rect x="{16 + column * WIDE:.1f}" y="-14" width="{(COLUMNS - column) * WIDE:.1f}" height="{HIGH}" fill="{style.back}"/>')
     return "".join(out)
 
 
@@ -253,7 +256,9 @@ def main():
     recorder = Recorder(lambda: run("capture-pane", "-p", "-e", "-t", "t"))
     try:
         run("new-session", "-d", "-s", "t", "-x", str(COLUMNS), "-y", str(ROWS),
-            f"{enter} sh -c \"mount --bind {place}/home /home && cd /home/me/shop && exec {env} '{binary}'\"")
+            f"{enter} sh -c \"sleep 0.5 && mount --bind {place}/home /home && cd /home/me/shop && exec {env} '{binary}'\"")
+        # The colours that the terminal reports to posse.
+        run("set", "-g", "window-style", f"bg={BACKGROUND},fg={PLAIN}")
         wait("coder-1 via local")
         recorder.start()
         time.sleep(1)
