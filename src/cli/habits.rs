@@ -15,7 +15,7 @@ const COMMANDS: [(&str, &str); 11] = [
     ("upgrade", "posse does not update itself: install it again (`posse help install`)"),
 ];
 
-/// What approves more, for the flags of other programs that approve everything.
+/// Advice for flags of other programs that approve everything.
 const APPROVE: &str = "`--permission-mode auto` runs without questions what stays inside the sandbox; \
                        `--yes` approves what would be asked";
 
@@ -64,12 +64,12 @@ fn found(table: &[(&str, &'static str)], name: &str) -> Option<&'static str> {
     table.iter().find(|(known, _)| *known == name).map(|(_, instead)| *instead)
 }
 
-/// What to do instead of the command `name` of another program.
+/// Advice for the command `name` of another program; `None` if it is not known.
 pub(crate) fn instead_of_command(name: &str) -> Option<&'static str> {
     found(&COMMANDS, name)
 }
 
-/// What to do instead of the flag `name` of another program.
+/// Advice for the flag `name` of another program; `None` if it is not known.
 pub(crate) fn instead_of_flag(name: &str) -> Option<&'static str> {
     found(&FLAGS, name)
 }

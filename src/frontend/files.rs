@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use posse_base::ignore_files::{self, IgnoreScope};
 
+use crate::fuzzy;
+
 /// Maximum number of names that one walk collects.
 const NAMES_MAX: usize = 100_000;
 
@@ -153,18 +155,7 @@ fn score(query: &str, name: &str) -> Option<u32> {
 /// Score of a name that contains the characters of `query` in the same order, with or without gaps;
 /// fewer separate pieces score higher. `None` if the name does not contain them.
 fn subsequence_score(query: &str, name: &str) -> Option<u32> {
-    let mut rest = name;
-    let mut pieces = 0;
-    let mut joined = false;
-    for wanted in query.chars() {
-        let at = rest.find(wanted)?;
-        if at > 0 || !joined {
-            pieces += 1;
-        }
-        joined = true;
-        rest = &rest[at + wanted.len_utf8()..];
-    }
-    Some(1000_u32.saturating_sub(pieces * 10))
+    Some(1000_u32.saturating_sub(fuzzy::pieces(query, name)? * 10))
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ pub fn fuzzy_words_score(query: &str, text: &str) -> Option<u32> {
 
 /// Number of pieces in which the characters of `query` occur in `text`, each as early as possible.
 /// `None` if they do not occur in this order.
-fn pieces(query: &str, text: &str) -> Option<u32> {
+pub(crate) fn pieces(query: &str, text: &str) -> Option<u32> {
     let (mut rest, mut pieces, mut joined) = (text, 0, false);
     for wanted in query.chars() {
         let at = rest.find(wanted)?;

@@ -384,8 +384,11 @@ fn shell() -> PathBuf {
 /// Returns the path of the program `name`: the first existing file among `fixed`, then in the
 /// absolute folders of `PATH` that are in no workspace. `None` if there is none.
 pub fn find_program(name: &str, fixed: &[&str]) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let searched = unsandboxed::trusted_folders(&path);
-    let searched = searched.into_iter().map(|folder| folder.join(name));
-    fixed.iter().map(PathBuf::from).chain(searched).find(|program| program.is_file())
+    let at_fixed_place = fixed.iter().map(PathBuf::from).find(|program| program.is_file());
+    // Each folder of `PATH` is resolved, which costs system calls.
+    at_fixed_place.or_else(|| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let searched = unsandboxed::trusted_folders(&path);
+        searched.into_iter().map(|folder| folder.join(name)).find(|program| program.is_file())
+    })
 }

@@ -95,7 +95,7 @@ fn spawn(argv: &[String], stdout: Stdio) -> io::Result<Child> {
     command.process_group(0).spawn()
 }
 
-/// What a command has printed: the first bytes are kept, the others are read and dropped.
+/// Output of a command: the first bytes are kept, the others are read and dropped.
 struct PrintedOutput {
     pipe: Option<ChildStdout>,
     bytes: Vec<u8>,

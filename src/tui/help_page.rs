@@ -19,7 +19,7 @@ const FILTER_CHARS_MAX: usize = 60;
 /// Name and content of a guide, for `/help NAME`.
 pub(super) type GuideTopic = (String, String);
 
-/// What Enter does with an entry.
+/// Effect of Enter on an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Target {
     Nothing,

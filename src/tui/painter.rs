@@ -1,7 +1,7 @@
 //! Converts frames to terminal output. Pure.
 //!
 //! The live region at the bottom of the screen belongs to this program; the rows above belong to
-//! the terminal, which scrolls and keeps them. The terminal is never queried: the start of the live
+//! the terminal, which scrolls and keeps them. The terminal is never asked for its cursor position: the start of the live
 //! region follows from where the cursor was left, and all cursor movements are relative. Only cells
 //! below the cursor are ever cleared.
 

@@ -25,7 +25,7 @@ pub(super) struct Vim {
     cut_line: bool,
 }
 
-/// What remains to be done after a key.
+/// Work that is left to the composer after a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum VimOutcome {
     /// Nothing.

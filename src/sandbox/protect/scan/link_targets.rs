@@ -134,8 +134,8 @@ impl Scan {
                 Err(_) => drop(targets.elsewhere.insert(target.clone())),
             }
         }
-        // What is at the end of these ways may be another folder after a later step of the user, or in
-        // another process.
+        // These links may lead to another folder after a later step of the user, or in another
+        // process.
         if way.passes_packages || way.is_too_long || way.uncertain.is_some() {
             targets.uncertain.insert(Arc::clone(link), text.to_owned());
         }

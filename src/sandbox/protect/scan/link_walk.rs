@@ -1,5 +1,5 @@
-//! Where a link leads, step by step: the kernel's answer alone does not say whether the way may lead
-//! elsewhere for another process, or later.
+//! Resolution of links step by step. The path that the kernel resolves does not show whether the link
+//! may lead elsewhere in another process, or later.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -13,7 +13,7 @@ use posse_base::protected;
 /// Maximum number of links on a way, as in the kernel (`MAXSYMLINKS` in `include/linux/namei.h`).
 const LINKS_MAX: usize = 40;
 
-/// Where a link leads.
+/// Result of following a link.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct LinkWay {
     /// Absolute path of the target, without links. A part that does not exist and is followed by `..`

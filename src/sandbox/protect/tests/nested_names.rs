@@ -372,7 +372,7 @@ fn links_that_lead_elsewhere_for_other_processes_or_later_are_followed() {
 /// Links, as pairs of path and text, and the paths of those that are reported.
 type UncertainLinks<'t> = (&'t [(&'t str, &'t str)], &'t [&'t str]);
 
-/// What such a link leads to after a step of the user was not checked.
+/// The target that such a link has after a later step of the user was not checked.
 #[test]
 fn new_links_that_may_lead_elsewhere_later_are_reported() {
     let deep = "../".repeat(30) + "proc/self/cwd/node_modules/app";
