@@ -17,7 +17,7 @@ pub(crate) fn limits(settings: &Settings) -> Limits {
         duration_max: settings.timeout,
         patience: patience.unwrap_or(defaults.patience),
         attempts_max: settings.retry.attempts_max,
-        foreign_attempts_max: defaults.foreign_attempts_max.filter(|_| patience.is_none()),
+        absent_attempts_max: defaults.absent_attempts_max.filter(|_| patience.is_none()),
         parallel_calls_max: match settings.tools.parallel.as_str() {
             "off" => 1,
             _ => settings.tools.parallel_max,

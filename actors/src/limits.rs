@@ -67,14 +67,12 @@ pub struct Limits {
     /// Longest wait that a provider may request with `Retry-After`. A longer one is ignored; after
     /// an exhausted quota, the request then fails without a retry.
     pub retry_after_max: Duration,
-    /// Maximum consecutive attempts at an address where no server listens, for the first request
-    /// of a run of the main agent; later ones are limited by `patience` alone, because the server
-    /// was there. 0 counts as 1. `None`: patience alone decides.
+    /// Maximum consecutive attempts at an address where no server listens, or whose responses are
+    /// not from the provider, for the first request of a run of the main agent; later ones are
+    /// limited by `patience` alone, because the server was there. 0 counts as 1. `None`: patience
+    /// alone decides, because the user has set it.
     pub absent_attempts_max: Option<u32>,
-    /// As `absent_attempts_max`, for responses that are not from the provider. `None` if the user
-    /// has set a patience, which then holds for a wrong address, too.
-    pub foreign_attempts_max: Option<u32>,
-    /// Maximum time for the attempts that these two limits count.
+    /// Maximum time for the attempts that `absent_attempts_max` counts.
     pub absent_patience: Duration,
     /// Maximum retries of a model request after replies that were cut off.
     pub cut_replies_max: u32,
@@ -112,15 +110,6 @@ pub struct Limits {
     pub context_main: ContextBudget,
     /// Context budget of a subagent.
     pub context_child: ContextBudget,
-}
-
-impl Limits {
-    /// Changes the limits for a session with a person in front of it, who can start a server or
-    /// correct its address: attempts without a server are limited like those that another server
-    /// answers.
-    pub fn expect_a_person(&mut self) {
-        self.absent_attempts_max = self.foreign_attempts_max;
-    }
 }
 
 /// Number of queued messages of the user that are delivered at once, by kind. Notices of posse are
@@ -165,8 +154,7 @@ impl Default for Limits {
             backoff_first: Duration::from_secs(1),
             backoff_max: Duration::from_secs(30),
             retry_after_max: Duration::from_hours(7 * 24),
-            absent_attempts_max: None,
-            foreign_attempts_max: Some(3),
+            absent_attempts_max: Some(3),
             absent_patience: Duration::from_secs(15),
             cut_replies_max: 5,
             repeating_replies_max: 2,

@@ -253,6 +253,13 @@ impl State {
         let Some(provider) = self.args.providers.get(question.model) else { return };
         let name = provider.info().model;
         if let Some(breaker) = self.breakers.get_mut(&name) {
+            // The user may have started the server or connected the network before this prompt.
+            let was_unreached = |(class, _): &(&str, _)| {
+                ProviderError::of_class(class, String::new().into()).is_unreached()
+            };
+            if question.begins() && self.open_causes.get(&name).is_some_and(was_unreached) {
+                breaker.reset_if_idle();
+            }
             let waiting = question.waits(now, now, now);
             breaker.wait(self.last_key, waiting);
         }

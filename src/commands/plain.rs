@@ -189,9 +189,6 @@ impl frontend::Sessions for PlainSessions<'_> {
         };
         // A person sees the wait and can stop it.
         session.limits.outwaits_once = self.interactive;
-        if self.interactive {
-            session.limits.expect_a_person();
-        }
         session.own_budget = model_price::own_budget(&loaded.layers);
         let sources = sources(loaded, &info.profile);
         let network = network::access(&settings.sandbox, &session.tier, self.asking);

@@ -86,9 +86,6 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         }
         assembled
     };
-    if interactive {
-        assembled.settings.limits.expect_a_person();
-    }
     assembled.settings.noted = authority::ignored(&loaded);
     assembled.settings.own_budget = model_price::own_budget(&loaded.layers);
     let started = StartedSession {

@@ -48,7 +48,7 @@ pub(crate) fn limits() -> Limits {
         backoff_first: UNAVAILABLE_TIME,
         backoff_max: UNAVAILABLE_TIME,
         retry_after_max: PATIENCE,
-        foreign_attempts_max: None,
+        absent_attempts_max: None,
         breaker_failures: FAILURES_MAX,
         probe_interval: UNAVAILABLE_TIME,
         failover_wait: WORTH_WAITING,

@@ -316,7 +316,7 @@ async fn invalid_replies_until_the_end_replay_identically() {
     for class in ["broken_reply", "empty_reply", "not_the_provider"] {
         let mut bench = with_short_waits(bench((0..400).map(|_| fails("", class)).collect()));
         bench.limits.patience = Duration::from_millis(60);
-        bench.limits.foreign_attempts_max = None;
+        bench.limits.absent_attempts_max = None;
         let records = recorded(&bench, &["one"]).await;
         let ended = kinds(&records, |event| matches!(event, Event::InvocationFailed { .. }));
         let retries = kinds(&records, |event| matches!(event, Event::ProviderRetry { .. }));
@@ -332,7 +332,7 @@ async fn each_failed_attempt_is_recorded_without_a_wait() {
         let steps = (0..5).map(|_| fails("", class)).chain([Said::say("done")]).collect();
         let mut bench = with_short_waits(bench(steps));
         (bench.limits.backoff_first, bench.limits.backoff_max) = (Duration::ZERO, Duration::ZERO);
-        (bench.limits.probe_interval, bench.limits.foreign_attempts_max) = (Duration::ZERO, None);
+        (bench.limits.probe_interval, bench.limits.absent_attempts_max) = (Duration::ZERO, None);
         let records = recorded(&bench, &["one"]).await;
         let retries = kinds(&records, |event| matches!(event, Event::ProviderRetry { .. }));
         assert_eq!(retries, 5, "{class}");

@@ -278,7 +278,7 @@ pub enum ProviderError {
         source: BoxError,
     },
     /// The response does not come from the provider, for example the login page of a network.
-    /// Retry; at the beginning of a run at most `Limits::foreign_attempts_max` attempts are made.
+    /// Retry; at the beginning of a run at most `Limits::absent_attempts_max` attempts are made.
     #[error("the answer is not from the provider")]
     NotTheProvider {
         /// Cause, for the user and the log.
@@ -405,6 +405,12 @@ impl ProviderError {
     /// the address, or another one does.
     pub fn is_absence(&self) -> bool {
         matches!(self, ProviderError::NoServer { .. } | ProviderError::NotTheProvider { .. })
+    }
+
+    /// True if no response of the provider arrived. Unlike an overload, this says nothing about the
+    /// load of the provider.
+    pub fn is_unreached(&self) -> bool {
+        self.is_absence() || matches!(self, ProviderError::Unreachable { .. })
     }
 
     /// The cause: the texts of the sources, joined by `: `, without the text of the class itself.

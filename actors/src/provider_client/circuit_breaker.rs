@@ -281,6 +281,13 @@ impl CircuitBreaker {
         }
     }
 
+    /// Closes the breaker and forgets the failures, unless another request waits or is in flight.
+    pub(crate) fn reset_if_idle(&mut self) {
+        if self.waiting.is_empty() && self.in_flight.is_empty() {
+            *self = CircuitBreaker::new(self.bounds);
+        }
+    }
+
     fn settle(&mut self) {
         if let BreakerState::HalfOpen { in_flight_max, .. } = self.state
             && (in_flight_max >= HALF_OPEN_IN_FLIGHT_MAX

@@ -65,12 +65,7 @@ pub(crate) fn absent_attempts_max(
     begins: bool,
     limits: &Limits,
 ) -> Option<u32> {
-    let max = if matches!(error, ProviderError::NoServer { .. }) {
-        limits.absent_attempts_max
-    } else {
-        limits.foreign_attempts_max.filter(|_| error.is_absence())
-    };
-    max.filter(|_| begins)
+    limits.absent_attempts_max.filter(|_| begins && error.is_absence())
 }
 
 /// The error for a reply of the provider `profile` that ended normally without text and calls;
@@ -257,22 +252,18 @@ mod tests {
         let none = || ProviderError::NoServer { source: "x".into() };
         let foreign = || ProviderError::NotTheProvider { source: "x".into() };
         let silent = || ProviderError::Unreachable { source: "x".into() };
-        let limits = |absent_attempts_max, foreign_attempts_max| Limits {
-            absent_attempts_max,
-            foreign_attempts_max,
-            ..Limits::default()
-        };
+        let limits = |absent_attempts_max| Limits { absent_attempts_max, ..Limits::default() };
         // Errors of the attempts, limits, whether the run begins, and the attempts that are made.
         let table = [
-            (vec![none(), none(), none(), none()], limits(Some(3), None), true, 3),
-            (vec![none(), none(), none(), none()], limits(Some(3), None), false, 4),
-            (vec![none(), none(), none(), none()], limits(None, Some(2)), true, 4),
-            (vec![foreign(), foreign(), foreign()], limits(None, Some(2)), true, 2),
-            (vec![none(), foreign(), none(), none()], limits(Some(3), Some(3)), true, 3),
+            (vec![none(), none(), none(), none()], limits(Some(3)), true, 3),
+            (vec![none(), none(), none(), none()], limits(Some(3)), false, 4),
+            (vec![none(), none(), none(), none()], limits(None), true, 4),
+            (vec![foreign(), foreign(), foreign()], limits(Some(2)), true, 2),
+            (vec![none(), foreign(), none(), none()], limits(Some(3)), true, 3),
             // A server that was there in between begins the count again.
-            (vec![none(), none(), silent(), none(), none()], limits(Some(3), None), true, 5),
-            (vec![silent(), silent(), silent(), silent()], limits(Some(1), Some(1)), true, 4),
-            (vec![none(), none()], limits(Some(0), None), true, 1),
+            (vec![none(), none(), silent(), none(), none()], limits(Some(3)), true, 5),
+            (vec![silent(), silent(), silent(), silent()], limits(Some(1)), true, 4),
+            (vec![none(), none()], limits(Some(0)), true, 1),
         ];
         for (row, (errors, limits, begins, expected)) in table.into_iter().enumerate() {
             let mut attempts = Attempts::default();

@@ -282,7 +282,7 @@ async fn result_can_be_awaited_and_read_in_pages() {
         })
         .collect();
     assert!(texts[1].ends_with("running"), "{}", texts[1]);
-    assert!(texts[2].contains("begin ") && texts[2].contains("go on from "), "it is cut");
+    assert!(texts[2].contains("begin ") && texts[2].contains("continue from "), "it is cut");
     assert!(texts[3].contains(" end\n</agent-answer>"), "{}", &texts[3][texts[3].len() - 80..]);
     assert!(texts[4].starts_with("You have started no agent"), "{}", texts[4]);
 }

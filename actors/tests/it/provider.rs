@@ -35,9 +35,20 @@ fn waits(seen: &[Arc<Announcement>]) -> Vec<u64> {
 /// Plays one prompt; each wait is let pass as soon as somebody sleeps.
 async fn wait_out(bench: &SessionBuilder, clock: &ManualClock) -> (Ending, Vec<Arc<Announcement>>) {
     let mut stage = bench.start().await;
+    let ending = run_prompt(bench, &mut stage, clock).await;
+    let seen = end(bench, stage).await;
+    (ending, seen)
+}
+
+/// Runs one prompt and advances the clock by each announced wait.
+async fn run_prompt(
+    bench: &SessionBuilder,
+    stage: &mut RunningSession,
+    clock: &ManualClock,
+) -> Ending {
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     let mut outcome = std::pin::pin!(running.outcome());
-    let ending = soon("the run", async {
+    soon("the run", async {
         loop {
             tokio::select! {
                 biased;
@@ -62,9 +73,27 @@ async fn wait_out(bench: &SessionBuilder, clock: &ManualClock) -> (Ending, Vec<A
             }
         }
     })
-    .await;
-    let seen = end(bench, stage).await;
-    (ending, seen)
+    .await
+}
+
+#[tokio::test]
+async fn each_prompt_at_a_missing_server_fails_equally_soon() {
+    let missing = || {
+        let source = "nothing listens".into();
+        ModelStep::Fail(String::new(), ProviderError::NoServer { source })
+    };
+    let (bench, clock) = by_hand((0..6).map(|_| missing()).collect());
+    let mut stage = bench.start().await;
+    let mut times = Vec::new();
+    for nth in 1..=2 {
+        let before = clock.monotonic();
+        let ending = run_prompt(&bench, &mut stage, &clock).await;
+        assert!(matches!(ending, Ending::Failed { .. } | Ending::Parked { .. }), "{ending:?}");
+        assert_eq!(bench.model.requests().len(), 3 * nth);
+        times.push(clock.monotonic().saturating_sub(before));
+    }
+    assert_eq!(times[0], times[1], "the circuit breaker delayed the second prompt");
+    end(&bench, stage).await;
 }
 
 #[tokio::test]
@@ -288,7 +317,7 @@ async fn run_whose_last_reply_stays_empty_fails() {
     }
 }
 
-/// Steps, whether a person is there, attempts, class of the ending, and whether it takes longer than
+/// Steps, whether the user has set a patience, attempts, class of the ending, and whether it takes longer than
 /// the attempts at a missing server may take.
 type AbsenceRow = (Vec<ModelStep>, bool, Option<usize>, &'static str, bool);
 
@@ -308,20 +337,20 @@ async fn missing_server_ends_a_run_early_only_at_its_beginning() {
     };
     let unreachable = "provider.unreachable";
     let table: Vec<AbsenceRow> = vec![
-        (many(&missing), true, Some(3), unreachable, false),
-        (many(&missing), false, None, unreachable, true),
-        (after_a_call(many(&missing)), true, None, unreachable, true),
-        (many(&foreign), true, Some(3), "provider.not_the_provider", false),
+        (many(&missing), false, Some(3), unreachable, false),
+        (many(&missing), true, None, unreachable, true),
+        (after_a_call(many(&missing)), false, None, unreachable, true),
         (many(&foreign), false, Some(3), "provider.not_the_provider", false),
+        (many(&foreign), true, None, "provider.not_the_provider", true),
         (after_a_call(many(&foreign)), false, None, "provider.not_the_provider", true),
     ];
-    for (row, (steps, person, attempts, expected, waits)) in table.into_iter().enumerate() {
+    for (row, (steps, patient, attempts, expected, waits)) in table.into_iter().enumerate() {
         let (mut bench, clock) = by_hand(steps);
         bench.limits.patience = 120 * SECOND;
         // A run that ends early because no server was found must not wait for the next attempt.
-        bench.limits.outwaits_once = person && !waits;
-        if person {
-            bench.limits.expect_a_person();
+        bench.limits.outwaits_once = !waits;
+        if patient {
+            bench.limits.absent_attempts_max = None;
         }
         let (ending, seen) = wait_out(&bench, &clock).await;
         let class = match &ending {
