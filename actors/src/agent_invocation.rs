@@ -389,7 +389,8 @@ impl State {
         self.cancel_fitting();
         self.settling = None;
         if let Some(asking) = self.asking.take() {
-            asking.cut_off(&self.services.transcript, &self.origin);
+            let text = asking.cut_off(&self.services.transcript, &self.origin);
+            self.agent_loop.keep_partial(&text);
         }
         let id = &self.origin.invocation_id;
         self.model_routes.send_to_all(|| provider_client::Msg::Cancel(id.clone()));

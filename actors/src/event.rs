@@ -493,8 +493,7 @@ pub enum Event {
         /// Model that the provider names as the author; `None` if it names none.
         model: Option<String>,
     },
-    /// Text of a reply that was cut off by a fault, a hook or the user. It is not part of the
-    /// history.
+    /// Text of a reply that was cut off by a fault, a hook or the user.
     #[serde(rename = "model.text.partial")]
     ModelPartial {
         /// Number of the reply within the invocation, from 1.
@@ -503,6 +502,10 @@ pub enum Event {
         text: String,
         /// Reason why the reply ended: the class of the failure, `interrupted`, `crashed`, …
         cause: String,
+        /// True if the text is part of the history, followed by a note that it was cut off: the run
+        /// was stopped. False if the reply was requested again.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        in_history: bool,
     },
     /// Usage and cost of one attempt on which the model worked or may have worked, also if its
     /// reply is incomplete. A model request with retries has several of these events. On resume,

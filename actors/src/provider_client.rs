@@ -185,7 +185,7 @@ impl InFlightRequest {
 
     fn keep_partial(&self, transcript: &Transcript, cause: &str) {
         let ModelRequest { draft, origin, turn, .. } = &self.question;
-        keep_partial(draft, transcript, origin, *turn, cause);
+        keep_partial(draft, transcript, origin, *turn, cause, false);
     }
 }
 
@@ -478,17 +478,21 @@ impl State {
 pub(crate) const INTERRUPTED: &str = "interrupted";
 
 /// Ends a reply that is not complete: takes the text so far, records it as a partial reply unless
-/// it is empty, and ends the accounting of the attempt. Returns the text.
+/// it is empty, and ends the accounting of the attempt. Returns the text. `in_history`: true if the
+/// caller adds it to the history.
 pub(crate) fn keep_partial(
     draft: &PartialReply,
     transcript: &Transcript,
     origin: &Arc<Origin>,
     turn: u32,
     cause: &str,
+    in_history: bool,
 ) -> String {
     let text = draft.take();
     if !text.is_empty() {
-        let event = Event::ModelPartial { turn, text: text.clone(), cause: cause.to_owned() };
+        let cause = cause.to_owned();
+        let in_history = in_history && !text.trim().is_empty();
+        let event = Event::ModelPartial { turn, text: text.clone(), cause, in_history };
         transcript.note(Some(origin), event);
     }
     if let Some(meter) = draft.take_meter() {

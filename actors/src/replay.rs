@@ -29,6 +29,7 @@ use crate::ledger::{Accounts, LOST_REPLY};
 use crate::outcome::Memories;
 
 use history::FoldedHistory;
+pub(crate) use history::interrupted_reply;
 
 pub use own_call::OpenOwnCall;
 
@@ -406,7 +407,7 @@ fn inherit(inherited: &mut Memories, event: &Event) {
 impl Replay {
     /// Version of the serialised state of a fold. It must change when the same records give another
     /// result.
-    pub const VERSION: u32 = 8;
+    pub const VERSION: u32 = 9;
 
     /// Creates an empty fold for `invocation`, or for the main agent if it is `None`.
     pub fn new(invocation: Option<InvocationId>) -> Replay {
@@ -714,6 +715,7 @@ impl Replay {
                     last.base = 0;
                 }
             }
+            Event::ModelPartial { text, in_history: true, .. } => self.history.partial(text),
             Event::ModelReply { message, .. } => {
                 self.replayed.turns = self.replayed.turns.saturating_add(1);
                 self.history.reply(message.clone());

@@ -13,7 +13,7 @@ use posse_actors::outcome::SubagentOutcome;
 use posse_base::failure::{printable, printable_lines};
 use posse_frontend::commands::permission_mode_changed;
 use posse_frontend::context;
-use posse_frontend::notices::{failover_notice, hook_notice, unknown};
+use posse_frontend::notices::{failover_notice, hook_notice, partial_reply_notice, unknown};
 use posse_frontend::outcome::clock_time;
 use posse_frontend::subagents::label_with_id;
 use serde_json::Value;
@@ -504,8 +504,8 @@ impl ProgressPrinter {
                     rule.as_ref().map(|rule| format!("\n  rule: {}", printable(&rule.to_string())));
                 format!("! denied: {}{}", printable(reason), rule.unwrap_or_default())
             }
-            Event::ModelPartial { cause, .. } => {
-                format!("! the reply broke off ({}); what had arrived is kept", printable(cause))
+            Event::ModelPartial { cause, in_history, .. } => {
+                partial_reply_notice(cause, *in_history)
             }
             Event::ActorCrashed { actor, cause } => {
                 format!("! {actor} crashed: {}", printable(cause))

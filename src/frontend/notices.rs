@@ -39,6 +39,16 @@ pub fn hook_notice(event: &Event) -> Option<String> {
     Some(printable(&text))
 }
 
+/// Text for a reply that was cut off for the reason `cause`. `in_history`: true if the model receives
+/// the part that arrived.
+pub fn partial_reply_notice(cause: &str, in_history: bool) -> String {
+    if in_history {
+        "! the reply was stopped; the model keeps the part above".to_owned()
+    } else {
+        format!("! the reply was cut off ({}); the model does not keep this part", printable(cause))
+    }
+}
+
 /// Text for a provider failover with its cause and one line for each fallback that was skipped, or
 /// for the recovery of a provider. Empty for other events.
 pub fn failover_notice(event: &Event) -> String {

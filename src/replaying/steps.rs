@@ -217,7 +217,7 @@ impl Fold {
                     (Some(_), _) => self.spent = Some(seen),
                 }
             }
-            Event::ModelPartial { turn, text, cause }
+            Event::ModelPartial { turn, text, cause, .. }
                 if is_class(cause) || cause == "interrupted" =>
             {
                 let (turn, text, cause) = (*turn, text.clone(), cause.clone());

@@ -21,6 +21,7 @@ use posse_actors::event::{
 use posse_actors::skills;
 use posse_base::failure::{Failure, printable};
 use posse_frontend::commands::permission_mode_changed;
+use posse_frontend::notices::partial_reply_notice;
 use posse_frontend::{clipboard, pluralize, queue};
 
 use crate::markdown::Stream;
@@ -344,11 +345,9 @@ impl View {
                 self.clear_waiting();
                 self.reply(message.content.as_deref().unwrap_or_default());
             }
-            Event::ModelPartial { cause, .. } => {
+            Event::ModelPartial { cause, in_history, .. } => {
                 self.end_text();
-                let text =
-                    format!("! the reply was interrupted ({cause}); the received part is kept");
-                self.note(Role::Warn, text);
+                self.note(Role::Warn, partial_reply_notice(cause, *in_history));
             }
             Event::ModelUsage { usage, .. } => {
                 let read = usage.input_tokens.unwrap_or_default();

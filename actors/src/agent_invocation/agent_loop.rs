@@ -13,7 +13,7 @@ use crate::event::MessageKind;
 use crate::limits::QueueDelivery;
 use crate::outcome::Ending;
 use crate::ports::ToolOutput;
-use crate::replay::{QueuedInput, replace_queued};
+use crate::replay::{QueuedInput, interrupted_reply, replace_queued};
 
 /// Limits of a loop.
 #[derive(Debug, Clone)]
@@ -167,6 +167,11 @@ impl AgentLoop {
         if matches!(self.phase, Phase::Waiting) {
             self.history = history;
         }
+    }
+
+    /// Adds the text of a reply that was cut off because the run was stopped.
+    pub(crate) fn keep_partial(&mut self, text: &str) {
+        self.history.extend(interrupted_reply(text));
     }
 
     /// Number of model replies so far.

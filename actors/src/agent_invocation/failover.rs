@@ -243,7 +243,7 @@ impl ModelRoute {
         let ModelCall { services, origin, request, turn, draft, calibration, .. } = model_call;
         // If the client crashes, the request is sent again: no tool has run for it.
         let question = |report| {
-            keep_partial(draft, &services.transcript, origin, *turn, "crashed");
+            keep_partial(draft, &services.transcript, origin, *turn, "crashed", false);
             provider_client::Msg::Complete(provider_client::ModelRequest {
                 model: self.model,
                 request: request.clone(),

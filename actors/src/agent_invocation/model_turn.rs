@@ -17,7 +17,7 @@ use crate::event::{Event, HookEvent, Origin};
 use crate::mailbox::{OwnedTask, panic_text, spawn_task};
 use crate::outcome::Ending;
 use crate::ports::{Completion, HookPayload, Request, SideEffect, ToolSpec};
-use crate::provider_client::{MeteredReply, PartialReply, keep_partial};
+use crate::provider_client::{INTERRUPTED, MeteredReply, PartialReply, keep_partial};
 use crate::tool_call::Services;
 use crate::transcript_writer::{Transcript, Unrecorded};
 
@@ -37,6 +37,9 @@ pub(crate) enum ModelOutcome {
     Discarded { said: Option<String>, why: String },
 }
 
+/// Cause of a partial reply that a hook discarded.
+const DISCARDED: &str = "discarded by a hook";
+
 /// A model request in progress.
 pub(super) struct OpenTurn {
     turn: u32,
@@ -45,10 +48,10 @@ pub(super) struct OpenTurn {
 }
 
 impl OpenTurn {
-    /// Cancels the request and records the text that has arrived. Nothing of the reply is announced
-    /// after it.
-    pub(super) fn cut_off(self, transcript: &Transcript, origin: &Arc<Origin>) {
-        keep_partial(&self.draft, transcript, origin, self.turn, "interrupted");
+    /// Cancels the request, and records and returns the text that has arrived. Nothing of the reply
+    /// is announced after it.
+    pub(super) fn cut_off(self, transcript: &Transcript, origin: &Arc<Origin>) -> String {
+        keep_partial(&self.draft, transcript, origin, self.turn, INTERRUPTED, true)
     }
 }
 
@@ -154,7 +157,7 @@ impl State {
             ModelOutcome::Discarded { said, why } => {
                 asking.draft.or(said.as_deref().unwrap_or_default());
                 let (transcript, origin) = (&self.services.transcript, &self.origin);
-                keep_partial(&asking.draft, transcript, origin, asking.turn, "discarded by a hook");
+                keep_partial(&asking.draft, transcript, origin, asking.turn, DISCARDED, false);
                 Ok(Some(LoopInput::Unanswered(hooked(why))))
             }
         }

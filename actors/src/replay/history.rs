@@ -11,6 +11,18 @@ use crate::replay::{
     AGENT_CUT_OFF, CUT_OFF, NOT_RUN, NOT_RUN_CHOSEN, OUTCOME_UNKNOWN, OpenCall, Replayed,
 };
 
+/// Text for the model about a reply that was cut off.
+const INTERRUPTED_REPLY: &str = "(from posse, not from the user) The reply above was cut off here, because the run was stopped.";
+
+/// Messages for the history: the text of a reply that was cut off because the run was stopped, and
+/// a note that informs the model. None for a blank text, which providers reject.
+pub(crate) fn interrupted_reply(text: &str) -> impl Iterator<Item = Arc<Message>> {
+    let note = || Message::User { content: vec![ContentPart::text(INTERRUPTED_REPLY)] };
+    let reply = AssistantMessage { content: Some(text.to_owned()), ..AssistantMessage::default() };
+    let messages = (!text.trim().is_empty()).then(|| [Message::Assistant(reply), note()]);
+    messages.into_iter().flatten().map(Arc::new)
+}
+
 /// The messages of the folded invocation so far.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct FoldedHistory {
@@ -72,6 +84,12 @@ impl FoldedHistory {
             let call = FoldedCall { open, agent: false, end: None };
             self.entries.push(HistoryEntry::Result(Box::new(call)));
         }
+    }
+
+    /// Adds the text of a reply that was cut off because the run was stopped.
+    pub(super) fn partial(&mut self, text: &str) {
+        self.last_results = None;
+        self.entries.extend(interrupted_reply(text).map(HistoryEntry::Said));
     }
 
     /// Replaces all messages, after a compaction or a fork.

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use posse_actors::conversation::Prompt;
+use posse_actors::conversation::{ContentPart, Message, Prompt, text_of};
 use posse_actors::event::Event;
 use posse_actors::outcome::Ending;
 use posse_actors::ports::ProviderError;
+use posse_actors::replay::replay;
 use posse_actors::testing::{
     HangingTool, ManualClock, ModelStep, RunCounter, RunningSession, SessionBuilder, WritingTool,
     ask_all,
@@ -47,7 +48,35 @@ async fn stops_a_stream_and_keeps_the_partial_reply() {
     assert_eq!(bench.model.dropped(), 1);
     assert_eq!(count(&seen, "model.text.partial"), 1);
     let sent = bench.model.requests();
-    assert_eq!(sent[1].len(), sent[0].len() + 1, "a partial reply is not history");
+    let [.., partial, note, again] = &sent[1][..] else { panic!("{:?}", sent[1]) };
+    assert!(
+        matches!(&**partial, Message::Assistant(said) if said.content.as_deref() == Some("half an"))
+    );
+    let Message::User { content } = &**note else { panic!("{note:?}") };
+    assert!(text_of(content).contains("cut off here"), "{note:?}");
+    assert_eq!(**again, Message::User { content: vec![ContentPart::text("again")] });
+    assert_eq!(sent[1].len(), sent[0].len() + 3);
+    // The journal gives the same history.
+    let replayed = replay(&bench.journal.records(), None).messages;
+    assert_eq!(replayed[..replayed.len() - 1], sent[1][1..]);
+}
+
+#[tokio::test]
+async fn partial_reply_is_sent_after_a_resume() {
+    let mut bench = SessionBuilder::new(vec![ModelStep::Hang("half an".to_owned())]);
+    bench.limits = quick();
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    soon("a delta", stage.until(|event| matches!(event, Event::TextDelta { .. }))).await;
+    stage.session.interrupt();
+    soon("stopping", running.outcome()).await.unwrap();
+    end(&bench, stage).await;
+    let replayed = replay(&bench.journal.records(), None);
+    let [.., partial, note] = &replayed.messages[..] else { panic!("{replayed:?}") };
+    assert!(
+        matches!(&**partial, Message::Assistant(said) if said.content.as_deref() == Some("half an"))
+    );
+    assert!(matches!(&**note, Message::User { .. }));
 }
 
 #[tokio::test]

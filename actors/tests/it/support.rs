@@ -13,7 +13,7 @@ use posse_actors::root_session::{SessionHandle, TurnOutcome};
 use posse_actors::testing::{RunningSession, SessionBuilder, history_error, types};
 
 /// Longer than anything here takes; only a hang reaches it.
-const HANG: Duration = Duration::from_secs(20);
+const HANG: Duration = Duration::from_mins(2);
 
 /// Fails instead of hanging.
 pub(crate) async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {

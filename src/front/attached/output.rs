@@ -461,17 +461,18 @@ mod tests {
             turn: 1,
             text: text.to_owned(),
             cause: "interrupted".to_owned(),
+            in_history: true,
         };
         let mut shown = joined(1);
         shown.follow(&stored(1, request()));
         shown.follow(&delta("half"));
         let text = shown.follow(&stored(2, stopped("first half"))).text;
         assert!(text.starts_with("\nfirst half\n"), "{text}");
-        assert!(text.contains("the reply broke off"), "{text}");
+        assert!(text.contains("the reply was stopped"), "{text}");
         shown.follow(&stored(3, request()));
         assert_eq!(shown.follow(&delta("all")).text, "all", "heard from its beginning");
         let text = shown.follow(&stored(4, stopped("all"))).text;
-        assert!(!text.contains("all\n") && text.contains("the reply broke off"), "{text}");
+        assert!(!text.contains("all\n") && text.contains("the reply was stopped"), "{text}");
     }
 
     #[test]

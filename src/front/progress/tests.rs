@@ -274,7 +274,12 @@ fn delta(text: &str) -> Event {
 }
 
 fn partial(text: &str, cause: &str) -> Event {
-    Event::ModelPartial { turn: 1, text: text.to_owned(), cause: cause.to_owned() }
+    Event::ModelPartial {
+        turn: 1,
+        text: text.to_owned(),
+        cause: cause.to_owned(),
+        in_history: cause == "interrupted",
+    }
 }
 
 fn retry() -> Event {
@@ -328,7 +333,7 @@ fn scrolled_partial_reply_is_marked_as_discarded() {
     let shown = on_screen(&shown, 80, 24).replace(&lines, "…\n");
     insta::assert_snapshot!(shown, @r"
     …
-    ! the reply broke off (cut); what had arrived is kept
+    ! the reply was cut off (cut); the model does not keep this part
     ! what stands above of the reply does not count
     ! local: attempt 1 failed (cut); again in 1.2 s
     whole
@@ -341,7 +346,7 @@ fn partial_reply_is_marked_without_a_terminal() {
     let shown = played(ProgressPrinter::new(true, false), &events);
     insta::assert_snapshot!(shown, @r"
     half
-    ! the reply broke off (cut); what had arrived is kept
+    ! the reply was cut off (cut); the model does not keep this part
     ! what stands above of the reply does not count
     ! local: attempt 1 failed (cut); again in 1.2 s
     half and half
@@ -352,7 +357,7 @@ fn partial_reply_is_marked_without_a_terminal() {
 fn partial_reply_without_retry_stays() {
     let events = [delta("half"), partial("half", "interrupted"), delta("next\n")];
     let shown = on_screen(&played(on_terminal(|| Some((80, 24))), &events), 80, 24);
-    assert!(shown.starts_with("half\n! the reply broke off (interrupted)"), "{shown}");
+    assert!(shown.starts_with("half\n! the reply was stopped; the model keeps"), "{shown}");
 }
 
 #[test]
@@ -369,7 +374,7 @@ fn output_of_others_is_not_erased() {
     half
     (said at the next step)
     more
-    ! the reply broke off (cut); what had arrived is kept
+    ! the reply was cut off (cut); the model does not keep this part
     ! what stands above of the reply does not count
     ! local: attempt 1 failed (cut); again in 1.2 s
     ");

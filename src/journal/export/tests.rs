@@ -145,7 +145,7 @@ fn session(text: &str) -> Vec<Event> {
             name: "bash".to_owned(),
             arguments: json!({ "command": text }).to_string(),
         },
-        Event::ModelPartial { turn: 2, text: owned(), cause: owned() },
+        Event::ModelPartial { turn: 2, text: owned(), cause: owned(), in_history: false },
         Event::ActorCrashed { actor: "AgentInvocation".to_owned(), cause: owned() },
         Event::ActorRestarted { actor: "AgentInvocation".to_owned(), restarts: 1 },
         Event::ProviderRetry {

@@ -333,10 +333,10 @@ async fn stopped_subagent_resumes_with_its_history() {
         .collect();
     assert_eq!(ids.len(), 1, "it is the same agent");
     let third = &models[2].requests()[2];
-    assert_eq!(users(third).len(), 2, "its first task, and what it is to do now");
+    assert_eq!(users(third).len(), 3, "its first task, the note about the stop, and its next task");
     assert!(format!("{third:?}").contains(r#"{\"text\":\"a\"}"#), "{third:?}");
     let last = models[2].requests().pop().unwrap();
-    assert_eq!(users(&last).len(), 3, "also one that was done can be asked for more");
+    assert_eq!(users(&last).len(), 4, "also one that was done can be asked for more");
     for request in models[2].requests() {
         assert_eq!(history_error(&request), None);
     }
