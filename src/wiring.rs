@@ -51,6 +51,7 @@ pub(crate) fn place(
 ) -> Result<WorkspaceContext, Vec<Failure>> {
     let cwd = cli::working_directory(args.cwd.as_deref())?;
     let dirs = Dirs::from_environment(environment)?;
+    crate::sandbox::record_workspaces_in(&dirs.state);
     let project = project::root_of(&cwd);
     let (trusted, notice) = authority::trusted(&project, &dirs);
     let presets = authority::presets();

@@ -46,6 +46,7 @@ pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, 
     args.check()?;
     let cwd = cli::working_directory(args.cwd.as_deref())?;
     let dirs = Dirs::from_environment(environment)?;
+    crate::sandbox::record_workspaces_in(&dirs.state);
     let state = StateDir::new(dirs.state.clone());
     let mut found = find(args.id.as_deref(), &state, &cwd, environment)?;
     let interactive =

@@ -1,6 +1,5 @@
 //! The image in the clipboard, read with the program of the platform.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use posse_actors::conversation::ContentPart;
@@ -74,20 +73,13 @@ fn commands(variable: impl Fn(&str) -> Option<String>) -> Vec<Vec<String>> {
         needed.is_empty() || variable(needed).is_some_and(|value| !value.is_empty())
     });
     let command = |(_, program, arguments): &(&str, &str, &[&str])| {
-        let program = find(program, &path)?.to_string_lossy().into_owned();
+        let program = sandbox::find_trusted_program(program.as_ref(), path.as_ref())?
+            .to_string_lossy()
+            .into_owned();
         let arguments = arguments.iter().map(|argument| (*argument).to_owned());
         Some(std::iter::once(program).chain(arguments).collect())
     };
     usable.filter_map(command).collect()
-}
-
-/// Path of a program in the absolute folders of `path`. A folder of the workspace does not count: a
-/// command may have put the program there.
-fn find(program: &str, path: &str) -> Option<PathBuf> {
-    let folders = path.split(':').map(Path::new);
-    let folders =
-        folders.filter(|folder| folder.is_absolute() && !sandbox::is_in_workspace(folder));
-    folders.map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
 /// Bytes of an image that `osascript` has printed. `None` for any other output.

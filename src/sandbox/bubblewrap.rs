@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -51,8 +51,7 @@ impl Sandbox {
 #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
 pub(crate) fn command(helper: &Path, plan: &Plan) -> Result<std::process::Command, String> {
     let program = program()?;
-    // A `/proc` link would be resolved inside bubblewrap's own process.
-    let helper = fs::canonicalize(helper).context("the program cannot be found any more")?;
+    let (helper, opened) = open_helper(helper)?;
     let mut command = std::process::Command::new(&program);
     command.args([
         "--unshare-user",
@@ -81,12 +80,17 @@ pub(crate) fn command(helper: &Path, plan: &Plan) -> Result<std::process::Comman
         }
     }
     command.args(["--proc", "/proc", "--dev", "/dev"]);
-    command.arg("--ro-bind").arg(helper).arg(INSIDE);
+    let by_descriptor = binds_descriptors(&program)?;
+    if by_descriptor {
+        command.arg("--ro-bind-fd").arg(opened.as_raw_fd().to_string()).arg(INSIDE);
+    } else {
+        command.arg("--ro-bind").arg(helper).arg(INSIDE);
+    }
     command.args(["--remount-ro", "/dev"]);
     temporary(&mut command, Path::new("/dev/shm"));
-    let roots = if binds_descriptors(&program)? { open_roots(plan)? } else { BTreeMap::new() };
+    let roots = if by_descriptor { open_roots(plan)? } else { BTreeMap::new() };
     add_mounts(&mut command, plan, &roots);
-    kernel::inherit(&mut command, roots.into_values().collect());
+    kernel::inherit(&mut command, roots.into_values().chain([opened]).collect());
     for link in SYSTEM_LINKS {
         if let Ok(target) = fs::read_link(link) {
             command.arg("--symlink").arg(target).arg(link);
@@ -94,6 +98,22 @@ pub(crate) fn command(helper: &Path, plan: &Plan) -> Result<std::process::Comman
     }
     command.args(["--chdir", "/", "--", INSIDE]);
     Ok(command)
+}
+
+/// Opens the program `helper`, which may be a link in `/proc`, and returns its path. Fails if another
+/// file is at the path now: the kernel adds ` (deleted)` to the link of a program that was removed,
+/// and a command can create a file of that name.
+fn open_helper(helper: &Path) -> Result<(PathBuf, OwnedFd), String> {
+    const GONE: &str = "the program cannot be found any more";
+    let mut options = File::options();
+    let opened = options.read(true).custom_flags(nix::libc::O_PATH).open(helper).context(GONE)?;
+    // A `/proc` link would be resolved inside bubblewrap's own process.
+    let path = fs::canonicalize(helper).context(GONE)?;
+    let (is, there) = (opened.metadata().context(GONE)?, fs::metadata(&path).context(GONE)?);
+    if (is.dev(), is.ino()) != (there.dev(), there.ino()) {
+        return Err(format!("{GONE}: another file is at {}", path.display()));
+    }
+    Ok((path, opened.into()))
 }
 
 /// Mount over a path of the read-only tree: an unreadable cover, a read-only copy, or a writable

@@ -44,7 +44,7 @@ mod user_commands;
 mod watchdog;
 mod wire;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -78,7 +78,7 @@ pub use trial::{
     TrialChanges, TrialContent, TriedCommand, obstacle, remove_abandoned_trial,
     remove_abandoned_trials,
 };
-pub use unsandboxed::is_in_workspace;
+pub use unsandboxed::{find_trusted_program, record_workspaces_in};
 pub use user_commands::{run_clipboard_command, run_notify_command, run_status_command};
 
 /// Starts processes. All of them use the same helper binary, base environment and secrets to
@@ -382,13 +382,12 @@ fn shell() -> PathBuf {
 }
 
 /// Returns the path of the program `name`: the first existing file among `fixed`, then in the
-/// absolute folders of `PATH` that are in no workspace. `None` if there is none.
+/// folders of `PATH` that commands cannot write. `None` if there is none.
 pub fn find_program(name: &str, fixed: &[&str]) -> Option<PathBuf> {
     let at_fixed_place = fixed.iter().map(PathBuf::from).find(|program| program.is_file());
     // Each folder of `PATH` is resolved, which costs system calls.
     at_fixed_place.or_else(|| {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let searched = unsandboxed::trusted_folders(&path);
-        searched.into_iter().map(|folder| folder.join(name)).find(|program| program.is_file())
+        find_trusted_program(OsStr::new(name), &path)
     })
 }

@@ -36,6 +36,7 @@ mod registry_settings;
 mod restore;
 mod running_marks;
 mod scan;
+mod search_path;
 mod sort;
 mod state;
 mod steps;
@@ -47,6 +48,7 @@ mod work_trees;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::env;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -76,6 +78,7 @@ pub use references::GitReferences;
 use running_marks::RunningMarks;
 pub use running_marks::{marks_folder, running_since};
 pub(crate) use scan::ScanBounds;
+use search_path::SearchPath;
 use state::FileStateReader;
 pub use tool_writes::{ToolWrites, Writing};
 use watched::Watched;
@@ -136,6 +139,7 @@ struct GuardState {
     /// Finder of the paths to which git's settings refer.
     git: GitReferences,
     stores: stores::Keys,
+    search_path: SearchPath,
     committed: CommittedViews,
     /// Names of secrets with several hard links, with the identities of the files. While other
     /// commands run, names that are not found any more stay.
@@ -239,7 +243,8 @@ impl Protection {
         readable: Vec<PathBuf>,
         quarantine: PathBuf,
     ) -> Result<Protection, Errno> {
-        unsandboxed::add_roots(roots);
+        unsandboxed::add_roots(roots)
+            .map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
         // A link below a root may be the work of the repository or of a command.
         let followed = |entry: PathBuf| {
             let (folder, pattern) =
@@ -256,6 +261,7 @@ impl Protection {
         let (nested, distinct): (BTreeSet<&PathBuf>, BTreeSet<&PathBuf>) =
             roots.iter().partition(is_nested);
         let nested = nested.into_iter().cloned().collect();
+        let search_path = SearchPath::new(&env::var_os("PATH").unwrap_or_default(), roots);
         let roots = distinct.into_iter().map(|path| Watched::open(path));
         let roots = roots.collect::<Result<Vec<_>, Errno>>()?;
         let temporary = Temporary::default();
@@ -278,6 +284,7 @@ impl Protection {
                 nested,
                 placed,
                 git,
+                search_path,
                 committed: CommittedViews::new(session_dir),
                 quarantine: Quarantine::new(quarantine),
                 temporary,

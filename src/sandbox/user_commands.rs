@@ -2,8 +2,8 @@
 //! the programs that read the clipboard.
 //!
 //! They are not confined: only the user's own configuration, or posse, names them, and they have to
-//! reach the user's desktop and files. A project or a model contributes nothing but the text on their standard
-//! input: they start in the home folder, and folders of the workspace are not in their search path.
+//! reach the user's desktop and files. A project or a model contributes nothing but the text on
+//! their standard input (see `unsandboxed`).
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -88,7 +88,7 @@ fn spawn(argv: &[String], stdout: Stdio) -> io::Result<Child> {
     let [program, arguments @ ..] = argv else {
         return Err(io::Error::other("it is empty"));
     };
-    let mut command = std::process::Command::new(program);
+    let mut command = std::process::Command::new(unsandboxed::program(program)?);
     command.args(arguments).stdin(Stdio::piped()).stdout(stdout).stderr(Stdio::null());
     unsandboxed::prepare(&mut command);
     // A process group of its own: Ctrl+C at the terminal does not reach the command.

@@ -11,6 +11,7 @@ use posse_base::protected;
 use crate::protect::moved_repositories::RepositoryContents;
 use crate::protect::place::{Identity, Stat};
 use crate::protect::running_marks::Stamp;
+use crate::protect::search_path::HidingPrograms;
 use crate::protect::sort::{ProtectedItem, Sort};
 use crate::protect::state::State;
 use crate::protect::tool_writes::{Log, Since};
@@ -46,6 +47,8 @@ pub(super) struct Baseline {
     pub(super) contents: HashMap<ProtectedPath, RepositoryContents>,
     /// Links of which the scan could not tell where they will lead, with their texts.
     pub(super) uncertain_links: HashMap<ProtectedPath, PathBuf>,
+    /// Programs in folders of the search path that commands can write.
+    pub(super) hiding_programs: HidingPrograms,
     /// True if mounts can hold everything that git obeys.
     pub(super) holds_git: bool,
     /// Position in the log of tool writes at the time of the scan.
@@ -118,6 +121,7 @@ impl GuardState {
                 .uncertain_links()
                 .map(|(key, text)| (key, text.clone()))
                 .collect(),
+            hiding_programs: self.search_path.hiding_programs(),
             holds_git: true,
             since: log.since(),
             time: SystemTime::now(),

@@ -96,6 +96,12 @@ impl GuardState {
             Finding::new(self.path(&key), change, ProtectAction::Left)
         });
         add_findings(&mut findings, links.collect());
+        let programs = self.search_path.hiding_programs().into_iter();
+        let new = programs.filter(|(path, now)| baseline.hiding_programs.get(path) != Some(now));
+        let new = new.map(|(path, _)| {
+            Finding::new(path, ProtectedChange::HidesProgram, ProtectAction::Left)
+        });
+        add_findings(&mut findings, new.collect());
         if self.running == 0 {
             self.baseline = None;
             self.owed = None;

@@ -104,6 +104,9 @@ pub enum ProtectedChange {
     /// A link was created or changed, and may lead to another place later, or in another process: what
     /// is there was not checked.
     UncertainLink,
+    /// A program was created or changed in a folder of the search path (`PATH`), and hides another one
+    /// of the same name.
+    HidesProgram,
     /// Files below this root kept changing during the check, so changes may be missed.
     KeepsChanging,
 }
@@ -161,6 +164,11 @@ impl Finding {
                 "{path} is a new link that may lead elsewhere later, or in another program: {}",
                 self.advice()
             ),
+            ProtectedChange::HidesProgram => format!(
+                "{path} is a new or changed program in a folder of your PATH, and hides another one \
+                 of that name: {}",
+                self.advice()
+            ),
             ProtectedChange::KeepsChanging => format!(
                 "{path} kept changing while it was checked: the last protected files that were \
                  created in it may not be found"
@@ -181,6 +189,7 @@ impl Finding {
             ProtectedChange::UncertainLink => {
                 "look where it leads before a program is started in that folder"
             }
+            ProtectedChange::HidesProgram => "check it before you run that name in your shell",
             _ => "check it before a program is started in that folder",
         }
     }
@@ -228,6 +237,7 @@ impl fmt::Display for Finding {
             ProtectedChange::Unchecked
             | ProtectedChange::TooMuch
             | ProtectedChange::UncertainLink
+            | ProtectedChange::HidesProgram
             | ProtectedChange::KeepsChanging => return f.write_str(&self.without_action(&path)),
         };
         write!(f, "{path} {change}{}", self.whose.described())?;

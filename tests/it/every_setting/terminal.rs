@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
 
-use crate::model_server::{ModelAnswer, ModelServer, says, stream_bytes, text_event};
+use crate::model_server::{ModelAnswer, ModelServer, runs, says, stream_bytes, text_event};
 use crate::posse::Machine;
 use crate::tui::Tmux;
 
@@ -123,6 +123,27 @@ fn status_line_command_is_not_taken_from_the_workspace() {
     let tmux = Tmux::with(&machine, &[], &variables);
     let screen = tmux.wait_for("of the user in ");
     assert!(!screen.contains("planted") && !screen.contains("/work\n"), "{screen}");
+}
+
+/// What a command left in a workspace stays there, and sessions elsewhere know it.
+#[test]
+fn status_line_command_is_not_taken_from_another_workspace() {
+    let server = ModelServer::start(vec![runs("true"), says("Done.")]);
+    let machine = machine_with(&server, &json!({"ui": {"statusLine": ["shown-status"]}}));
+    let folders = ["first/.venv/bin", "tools"].map(|place| machine.path(place));
+    for (folder, text) in folders.iter().zip(["planted", "of the user"]) {
+        fs::create_dir_all(folder).unwrap();
+        let program = folder.join("shown-status");
+        fs::write(&program, format!("#!/bin/sh\necho {text}\n")).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let first = machine.path("first");
+    machine.posse(&["run", "--yes", "--cwd", first.to_str().unwrap(), "go"]).assert_code(0);
+    let [planted, own] = folders;
+    let variables =
+        format!("TERM=tmux-256color TMUX=1 PATH={}:{}:$PATH", planted.display(), own.display());
+    let screen = Tmux::with(&machine, &[], &variables).wait_for("of the user");
+    assert!(!screen.contains("planted"), "{screen}");
 }
 
 #[test]

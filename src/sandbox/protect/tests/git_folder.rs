@@ -12,7 +12,7 @@ const EMPTY_INDEX: &[u8] = b"DIRC\0\0\0\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
 pub(super) fn git(folder: &Path, arguments: &[&str]) -> bool {
     let mut git = std::process::Command::new("git");
     git.current_dir(folder).args(["-c", "user.name=a", "-c", "user.email=a@b"]).args(arguments);
-    git.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    git.env_clear().env("PATH", env::var_os("PATH").unwrap_or_default());
     git.env("HOME", folder).env("GIT_EDITOR", "true").env("GIT_CONFIG_NOSYSTEM", "1");
     git.output().unwrap().status.success()
 }

@@ -370,6 +370,36 @@ fn links_that_lead_elsewhere_for_other_processes_or_later_are_followed() {
 }
 
 /// Links, as pairs of path and text, and the paths of those that are reported.
+/// A program of the workspace that hides another one of the search path is reported once, and not
+/// if posse's user made it.
+#[test]
+fn program_that_hides_another_one_of_the_search_path_is_reported() {
+    let world = ProtectedWorkspace::new();
+    let system = tempfile::tempdir().unwrap();
+    let program = |folder: &Path, name: &str, text: &str| {
+        fs::create_dir_all(folder).unwrap();
+        fs::write(folder.join(name), text).unwrap();
+        fs::set_permissions(folder.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    program(system.path(), "git", "");
+    program(system.path(), "python", "");
+    let bin = world.root.join(".venv/bin");
+    program(&bin, "python", "of the user");
+    let path = env::join_paths([&bin, system.path()]).unwrap();
+    let roots = [world.root.clone()];
+    world.protection.lock().search_path = SearchPath::new(&path, &roots);
+    let findings = world.after(|_| {
+        program(&bin, "git", "of a command");
+        program(&bin, "pytest", "hides nothing");
+    });
+    let [finding] = &findings[..] else { panic!("{findings:?}") };
+    assert_eq!((&finding.path, &finding.what), (&bin.join("git"), &ProtectedChange::HidesProgram));
+    assert!(finding.to_string().contains("in a folder of your PATH"), "{finding}");
+    assert_eq!(world.after(|root| write(root, "other", "")), []);
+    let findings = world.after(|_| program(&bin, "python", "changed"));
+    assert_eq!(findings.len(), 1, "{findings:?}");
+}
+
 type UncertainLinks<'t> = (&'t [(&'t str, &'t str)], &'t [&'t str]);
 
 /// The target that such a link has after a later step of the user was not checked.
