@@ -21,7 +21,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use posse_actors::conversation::ContentPart;
+use posse_actors::conversation::{ContentPart, MessageId};
 use posse_actors::event::AnnouncedEvent;
 use posse_base::failure::{ErrorCode, Exit, Failure};
 use posse_frontend::command_uses::CommandUses;
@@ -88,8 +88,12 @@ pub(super) struct Tui<'a> {
     leaving: Option<Exit>,
     /// Painter of the main screen while the alternate screen is active; otherwise `None`.
     main_screen: Option<Painter>,
-    /// Messages that arrived after the task had ended; they become the next tasks.
-    undelivered: VecDeque<Vec<ContentPart>>,
+    /// Messages that the session does not queue, because the task has just ended or is a command of
+    /// the user, oldest first, with the ids of their queued forms in the view. They become the next
+    /// tasks.
+    undelivered: VecDeque<(MessageId, Vec<ContentPart>)>,
+    /// Number of messages that were put there so far.
+    undelivered_count: u32,
     /// The working directory of the current session.
     folder: PathBuf,
     /// File name finder for `folder`; `None` before the first query, or if it could not be started.
@@ -179,6 +183,7 @@ pub(super) async fn run(
         leaving: None,
         main_screen: None,
         undelivered: VecDeque::new(),
+        undelivered_count: 0,
         folder,
         finder: None,
         reader,
@@ -483,6 +488,9 @@ impl Tui<'_> {
         let now = self.now();
         let Some(current) = &mut self.current else { return };
         let Some(concluded) = current.take_summary(LAST_EVENTS_MAX, now) else { return };
+        if self.app.stopping {
+            self.return_undelivered();
+        }
         self.app.finish_task();
         self.task_ended(&concluded);
         messages::finish_task(&mut self.app, concluded, self.options.yes);

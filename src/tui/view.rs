@@ -67,12 +67,17 @@ pub(super) struct QueuedMessage {
     pub(super) id: MessageId,
     pub(super) kind: MessageKind,
     pub(super) text: String,
+    /// True if it waits for the end of a command of the user, and the session does not know it.
+    waits_for_command: bool,
 }
 
 impl QueuedMessage {
     /// Describes the time at which the message will be delivered; for a notice, its sender. `busy`:
     /// true if a task runs.
     pub(super) fn timing(&self, busy: bool) -> &'static str {
+        if self.waits_for_command {
+            return "when the command ends";
+        }
         queue::delivery_time(self.kind, busy)
     }
 
@@ -125,6 +130,8 @@ pub(super) struct View {
     asked: Vec<(QuestionId, CallId)>,
     /// Start time of the run, counted from the start of the UI; `None` if no run is active.
     running: Option<Duration>,
+    /// Start time of the running call of the user, as `running`; `None` if none is running.
+    own_call_since: Option<Duration>,
     pub(super) parked: Option<Parked>,
     /// Wall-clock time of the last event, in milliseconds since 1970.
     pub(super) wall_ms: u64,
@@ -179,6 +186,12 @@ impl View {
                 self.asked.clear();
                 self.parked = None;
                 self.running = origin.map(|_| now).or(self.running);
+            }
+            Event::UserCall { .. } => self.own_call_since = Some(now),
+            Event::ToolCompleted { call_id, .. } | Event::ToolFailed { call_id, .. }
+                if self.own_call.as_ref() == Some(call_id) =>
+            {
+                self.own_call_since = None;
             }
             Event::InvocationCompleted { .. } | Event::InvocationFailed { .. } => self.ended(),
             Event::InvocationCancelled { .. } => {
@@ -257,13 +270,25 @@ impl View {
                     self.notices.push(id.clone());
                     text = notices::brief(&text);
                 }
-                self.queue.push(QueuedMessage { id, kind: *kind, text });
+                let waits_for_command = false;
+                self.queue.push(QueuedMessage { id, kind: *kind, text, waits_for_command });
             }
             Event::MessageDelivered { message_id } | Event::MessageWithdrawn { message_id } => {
                 self.queue.retain(|waiting| waiting.id != *message_id);
             }
             _ => (),
         }
+    }
+
+    /// Shows a message that waits for the end of a command of the user.
+    pub(super) fn show_queued(&mut self, id: MessageId, content: &[ContentPart]) {
+        let (kind, text) = (MessageKind::FollowUp, shown(content));
+        self.queue.push(QueuedMessage { id, kind, text, waits_for_command: true });
+    }
+
+    /// Removes a message from the queued ones.
+    pub(super) fn remove_queued(&mut self, id: &MessageId) {
+        self.queue.retain(|waiting| waiting.id != *id);
     }
 
     fn follow_question(&mut self, event: &Event) {

@@ -150,7 +150,13 @@ impl Tui<'_> {
         });
     }
 
-    fn withdraw(&self, id: MessageId, back: bool) {
+    fn withdraw(&mut self, id: MessageId, back: bool) {
+        if let Some(content) = self.take_undelivered(&id) {
+            if back {
+                self.restore_text(&content);
+            }
+            return;
+        }
         self.request(move |session| async move {
             match session.withdraw(id).await {
                 None => Some(RequestResult::Note("(too late: it was already sent)".to_owned())),
@@ -364,19 +370,45 @@ impl Tui<'_> {
                     self.apply_lookup(looked).await;
                 }
             }
-            // The task has just ended: the message becomes the next one.
+            // The task has just ended, or is a command of the user: the message becomes the next one.
             RequestResult::Undelivered(content) => {
-                self.undelivered.push_back(content);
+                self.keep_undelivered(content);
                 self.submit_undelivered();
             }
         }
     }
 
+    /// Keeps a message that the session does not queue, and shows it as queued.
+    fn keep_undelivered(&mut self, content: Vec<ContentPart>) {
+        self.undelivered_count += 1;
+        let id = MessageId::new(format!("undelivered-{}", self.undelivered_count));
+        self.app.view.show_queued(id.clone(), &content);
+        self.undelivered.push_back((id, content));
+    }
+
+    /// Sends the oldest message that is kept, unless a task runs.
     pub(super) fn submit_undelivered(&mut self) {
         if !self.app.busy
-            && let Some(content) = self.undelivered.pop_front()
+            && let Some((id, content)) = self.undelivered.pop_front()
         {
+            self.app.view.remove_queued(&id);
             self.work(Task::Prompt(Prompt { content }));
+        }
+    }
+
+    /// Removes a message that is kept, and returns it.
+    fn take_undelivered(&mut self, id: &MessageId) -> Option<Vec<ContentPart>> {
+        let at = self.undelivered.iter().position(|(kept, _)| kept == id)?;
+        self.app.view.remove_queued(id);
+        self.undelivered.remove(at).map(|(_, content)| content)
+    }
+
+    /// Puts the messages that are kept back into the prompt, because the user stopped the command
+    /// that they waited for.
+    pub(super) fn return_undelivered(&mut self) {
+        for (id, content) in std::mem::take(&mut self.undelivered).into_iter().rev() {
+            self.app.view.remove_queued(&id);
+            self.restore_text(&content);
         }
     }
 }

@@ -149,14 +149,22 @@ impl View {
             (Some(Parked { cause, .. }), None) => {
                 add(Role::Warn, format!("⏸ parked: {}", cause.replace('\n', " ")));
             }
-            (None, None) => (),
+            (None, None) => {
+                if let Some(since) = self.own_call_since {
+                    let text = format!("running · {} · Esc stops it", age(now, since));
+                    let mark = span(theme, Role::Accent, format!("{} ", spinner(now)));
+                    let text = span(theme, Role::Dim, clipped(&text, columns.saturating_sub(2)));
+                    rows.push(Line::from(vec![mark, text]));
+                }
+            }
         }
         rows
     }
 
     /// Interval at which the screen changes without an event; `None` if it does not.
     pub(crate) fn animation_interval(&self) -> Option<Duration> {
-        let turns = self.running.is_some() || self.banner.is_some();
+        let turns =
+            self.running.is_some() || self.own_call_since.is_some() || self.banner.is_some();
         // A long wait needs only a countdown of seconds, no spinner.
         let waits = self.parked.as_ref().is_some_and(|parked| parked.next.is_some());
         match (turns, waits) {

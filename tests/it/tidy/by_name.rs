@@ -72,8 +72,9 @@ const REASONS: &[(&str, usize, &str)] = &[
     ("src/images/lib.rs", 1, "an image that the user names"),
     (
         "src/sandbox/bubblewrap.rs",
-        9,
-        "bubblewrap itself, and the kinds of paths in the read-only tree",
+        11,
+        "bubblewrap itself, the running program compared by identity, and the kinds of paths in \
+         the read-only tree",
     ),
     ("src/sandbox/capture.rs", 2, OWN),
     ("src/sandbox/committed_files.rs", 1, OWN),
@@ -106,6 +107,7 @@ const REASONS: &[(&str, usize, &str)] = &[
     ("src/sandbox/protect/references.rs", 5, PROTECTS),
     ("src/sandbox/protect/running_marks.rs", 9, OWN),
     ("src/sandbox/protect/scan/link_walk.rs", 1, PROTECTS),
+    ("src/sandbox/protect/search_path.rs", 3, PROTECTS),
     ("src/sandbox/protect/state.rs", 1, "only in tests"),
     ("src/sandbox/protect/stores.rs", 6, PROTECTS),
     ("src/sandbox/protect/tool_writes.rs", 2, STATUS),
@@ -123,8 +125,9 @@ const REASONS: &[(&str, usize, &str)] = &[
     ("src/sandbox/watchdog.rs", 2, SYSTEM),
     (
         "src/sandbox/unsandboxed.rs",
-        1,
-        "folders of a search path; a swapped one leaves fewer of them",
+        12,
+        "the record in the state folder, and paths that count only if they resolve outside of all \
+         roots",
     ),
     ("src/tools/atomic_write.rs", 4, OWN),
     (

@@ -7,6 +7,8 @@ use std::time::Instant;
 
 use base64::Engine as _;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use serde_json::json;
 
 use super::{SILENCE, STUCK, Tmux};
@@ -63,7 +65,10 @@ fn queued_message_is_edited_or_deleted() {
     tmux.wait_for("Stopped after ");
     tmux.says("still there?");
     tmux.wait_for("Here I am again.");
-    assert_eq!(said(&server), ["take your time", "still there?"]);
+    let said = said(&server);
+    let [first, note, last] = &said[..] else { panic!("{said:?}") };
+    assert_eq!((first.as_str(), last.as_str()), ("take your time", "still there?"));
+    assert!(note.contains("was cut off here"), "{note}");
     tmux.presses("C-d");
     tmux.assert_ended(0);
     machine.verify();
@@ -178,6 +183,53 @@ fn external_editor_gets_the_terminal() {
     assert_eq!(said(&server), ["a draft goes on!"]);
     tmux.presses("C-d");
     tmux.assert_ended(0);
+}
+
+#[test]
+fn message_during_a_command_of_the_user_is_shown_and_sent_when_it_ends() {
+    let server = ModelServer::start(vec![says("Answered.")]);
+    let machine = Machine::with(&server);
+    mkfifo(&machine.work("gate"), Mode::S_IRWXU).unwrap();
+    let tmux = Tmux::open(&machine, &[]);
+    tmux.wait_for("❯ Describe a task");
+    tmux.types("!cat gate");
+    tmux.presses("Enter");
+    tmux.wait_for("running · ");
+    tmux.types("first");
+    tmux.presses("Enter");
+    tmux.wait_for("when the command ends: first");
+    tmux.types("second");
+    tmux.presses("Enter");
+    tmux.wait_for("when the command ends: second");
+    tmux.presses("M-Up");
+    tmux.wait_for("❯ second");
+    tmux.wait_until("one message", |screen| !screen.contains("ends: second"));
+    fs::write(machine.work("gate"), "open").unwrap();
+    tmux.wait_for("Answered.");
+    assert_eq!(said(&server).last().map(String::as_str), Some("first"));
+    let screen = tmux.wait_for("❯ second");
+    assert!(
+        !screen.contains("when the command ends") && !screen.contains("running · "),
+        "{screen}"
+    );
+}
+
+#[test]
+fn message_returns_to_the_prompt_if_the_command_is_stopped() {
+    let server = ModelServer::start(Vec::new());
+    let machine = Machine::with(&server);
+    let tmux = Tmux::open(&machine, &[]);
+    tmux.wait_for("❯ Describe a task");
+    tmux.types("!sleep 600");
+    tmux.presses("Enter");
+    tmux.wait_for("running · ");
+    tmux.types("and then");
+    tmux.presses("Enter");
+    tmux.wait_for("when the command ends: and then");
+    tmux.presses("Escape");
+    tmux.wait_for("❯ and then");
+    tmux.wait_until("the end", |screen| !screen.contains("running · "));
+    assert!(server.requests().is_empty());
 }
 
 /// Draft files.
