@@ -187,12 +187,6 @@ impl View {
                 self.parked = None;
                 self.running = origin.map(|_| now).or(self.running);
             }
-            Event::UserCall { .. } => self.own_call_since = Some(now),
-            Event::ToolCompleted { call_id, .. } | Event::ToolFailed { call_id, .. }
-                if self.own_call.as_ref() == Some(call_id) =>
-            {
-                self.own_call_since = None;
-            }
             Event::InvocationCompleted { .. } | Event::InvocationFailed { .. } => self.ended(),
             Event::InvocationCancelled { .. } => {
                 // A stopped run waits for nothing.

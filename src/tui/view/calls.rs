@@ -9,7 +9,20 @@ use crate::view::tool::{EARLIER_CALL, State, ToolCallView, USER_ANSWER};
 use crate::view::{Block, View};
 
 impl View {
+    fn follow_own_call(&mut self, event: &Event, now: Duration) {
+        match event {
+            Event::UserCall { .. } => self.own_call_since = Some(now),
+            Event::ToolCompleted { call_id, .. } | Event::ToolFailed { call_id, .. }
+                if self.own_call.as_ref() == Some(call_id) =>
+            {
+                self.own_call_since = None;
+            }
+            _ => (),
+        }
+    }
+
     pub(super) fn follow_call(&mut self, event: &Event, now: Duration) {
+        self.follow_own_call(event, now);
         match event {
             Event::ToolRequested { call_id, name, arguments } => {
                 self.end_text();
