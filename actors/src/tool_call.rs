@@ -21,6 +21,7 @@ use tokio::task::JoinError;
 use crate::conversation::ToolCall;
 use crate::delegation::{self, DELEGATE};
 use crate::event::{Event, HookEvent, Origin, StartedCall, ToolFailureClass};
+use crate::guarded::Guarded;
 use crate::mailbox::{
     AliveToken, HandlerResult, OwnedTask, Report, SharedReport, StartResult, panic_text, spawn_task,
 };
@@ -35,6 +36,9 @@ pub(crate) use todo_lists::TodoLists;
 use open_question::CallQuestion;
 use pipeline::{CallEnd, Pipeline};
 
+/// Bytes of the output of a stopped call that the model gets.
+const PRINTED_BYTES: usize = 4096;
+
 /// Progress of a call, shared with its invocation, which reads it if the call's actor dies.
 #[derive(Debug, Default)]
 pub(crate) struct IntentProgress {
@@ -45,6 +49,8 @@ pub(crate) struct IntentProgress {
     pub(crate) begun: OnceLock<StartedCall>,
     /// Set when the tool has ended: true if it succeeded.
     pub(crate) ran: OnceLock<bool>,
+    /// End of the output so far, for the result of a call that is stopped.
+    printed: Guarded<String>,
     /// Set when the outcome is recorded.
     outcome: OnceLock<ToolOutput>,
     /// Set when hooks have replaced the result for the model, and this is recorded.
@@ -54,6 +60,23 @@ pub(crate) struct IntentProgress {
 impl IntentProgress {
     pub(crate) fn started(&self) -> bool {
         self.begun.get().is_some()
+    }
+
+    /// Adds output. Keeps at least its last [`PRINTED_BYTES`].
+    pub(crate) fn print(&self, text: &str) {
+        let mut printed = self.printed.lock();
+        printed.push_str(text);
+        if printed.len() > 2 * PRINTED_BYTES {
+            let from = printed.ceil_char_boundary(printed.len() - PRINTED_BYTES);
+            printed.drain(..from);
+        }
+    }
+
+    /// The end of the output so far: at most [`PRINTED_BYTES`].
+    fn printed(&self) -> String {
+        let printed = self.printed.lock();
+        let from = printed.ceil_char_boundary(printed.len().saturating_sub(PRINTED_BYTES));
+        printed[from..].to_owned()
     }
 
     pub(crate) fn outcome(&self) -> Option<&ToolOutput> {
@@ -288,7 +311,7 @@ impl State {
     /// Records and reports the outcome of a stopped call. `left`: result with the state of its
     /// subagent, if it started one.
     fn over(&mut self, reason: &str, left: Option<ToolOutput>) {
-        let output = left.unwrap_or_else(|| cancelled(self.progress.started(), reason));
+        let output = left.unwrap_or_else(|| cancelled(&self.progress, reason));
         self.end(&output, Some(ToolFailureClass::Cancelled), Duration::ZERO);
         self.send(output);
     }
@@ -315,8 +338,9 @@ impl State {
 }
 
 /// Result of a call that was stopped, before or after it had started.
-pub(crate) fn cancelled(started: bool, reason: &str) -> ToolOutput {
-    ToolOutput::error(ToolFailureClass::cancellation(started, reason)).with_metadata(Value::Null)
+fn cancelled(progress: &IntentProgress, reason: &str) -> ToolOutput {
+    let text = ToolFailureClass::cancellation(progress.started(), reason, &progress.printed());
+    ToolOutput::error(text).with_metadata(Value::Null)
 }
 
 /// Result of a call that started and whose end is unknown.

@@ -149,11 +149,24 @@ const CANCELLED: [&str; 2] = ["Cancelled while it ran: ", "Cancelled before it r
 /// End of the result of a call that was cancelled while it ran: advice for the model.
 const PARTIAL: &str = ". Its effects may be partial; look before relying on them.";
 
+/// Text before the output of a call that was cancelled while it ran.
+const PRINTED: &str = "\n\nThe end of its output until then:\n";
+
 impl ToolFailureClass {
-    /// Result for the model of a cancelled call, with the reason.
-    pub(crate) fn cancellation(started: bool, reason: &str) -> String {
+    /// Result for the model of a cancelled call, with the reason and the end of its output.
+    pub(crate) fn cancellation(started: bool, reason: &str, printed: &str) -> String {
         let [running, waiting] = CANCELLED;
-        if started { format!("{running}{reason}{PARTIAL}") } else { format!("{waiting}{reason}.") }
+        match (started, printed.trim().is_empty()) {
+            (true, true) => format!("{running}{reason}{PARTIAL}"),
+            (true, false) => format!("{running}{reason}{PARTIAL}{PRINTED}{printed}"),
+            (false, _) => format!("{waiting}{reason}."),
+        }
+    }
+
+    /// The output in the text `result` of a cancelled call; empty if there is none.
+    pub fn output_in<'t>(&self, result: &'t str) -> &'t str {
+        let printed = result.split_once(PRINTED).filter(|_| *self == ToolFailureClass::Cancelled);
+        printed.map_or("", |(_, printed)| printed)
     }
 
     /// Result for the model of a denied call, with the reason and the rule.
@@ -300,7 +313,10 @@ mod tests {
     #[test]
     fn user_reads_the_reason_of_a_cancelled_call_without_advice_for_the_model() {
         let reason = |started| {
-            let text = ToolFailureClass::cancellation(started, "the user stopped it");
+            let text = ToolFailureClass::cancellation(started, "the user stopped it", "tick\n");
+            let printed = if started { "tick\n" } else { "" };
+            assert_eq!(ToolFailureClass::Cancelled.output_in(&text), printed);
+            assert_eq!(ToolFailureClass::Failed.output_in(&text), "");
             ToolFailureClass::Cancelled.reason_in(&text).to_owned()
         };
         assert_eq!(

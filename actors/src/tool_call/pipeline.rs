@@ -546,6 +546,7 @@ impl Pipeline {
             let Ok(piece) = more.try_recv() else { break };
             text.push_str(&piece.text);
         }
+        self.progress.print(&text);
         let event = Event::ToolOutputDelta { call_id: self.call.id.clone(), text };
         self.services.transcript.note(Some(&self.origin), event);
     }

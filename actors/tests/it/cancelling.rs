@@ -99,6 +99,7 @@ async fn stops_a_tool_and_discards_its_result() {
     assert_eq!(count(&seen, "tool.failed"), 3);
     let text = format!("{:?}", bench.model.requests()[1]);
     assert!(text.contains("Cancelled while it ran"), "{text}");
+    assert!(text.contains("The end of its output until then"), "{text}");
     assert!(text.contains("Not run: the run was stopped."), "{text}");
 }
 

@@ -164,6 +164,7 @@ impl ToolCallView {
         let text = sanitize(&text_of(content));
         let line = text.lines().next().unwrap_or_default();
         self.live = String::new();
+        (self.output, self.above) = last_lines(class.output_in(&text), OUTPUT_LINES_MAX);
         self.state =
             State::Failed { class: class.clone(), why: clipped(class.reason_in(line), 300) };
     }
@@ -230,7 +231,10 @@ impl ToolCallView {
             wrap(&[span(theme, Role::Bad, text)], columns, &first, &[Span::raw("    ")])
         };
         match &self.state {
-            State::Failed { class, why } => rows.extend(bad(format!("{class}: {why}"))),
+            State::Failed { class, why } => {
+                rows.extend(bad(format!("{class}: {why}")));
+                rows.extend(self.output_rows(columns, theme));
+            }
             State::Unknown { since_ms } => {
                 let since = since_ms.map(|ms| format!("started at {}; ", clock_time(ms)));
                 let since = since.unwrap_or_default();
@@ -249,6 +253,11 @@ impl ToolCallView {
         rows
     }
 
+    fn output_rows(&self, columns: usize, theme: Theme) -> impl Iterator<Item = TextRow> {
+        let lines = self.output.iter().map(move |line| clipped(line, columns.saturating_sub(4)));
+        lines.map(move |line| row(theme, Role::Dim, format!("    {line}")))
+    }
+
     fn outcome(&self, columns: usize, theme: Theme, rows: &mut Vec<TextRow>) {
         let under = [Span::raw("    ")];
         if let Some(ended) = &self.ended {
@@ -258,8 +267,7 @@ impl ToolCallView {
                 String::new()
             };
             rows.push(row(theme, Role::Dim, clipped(&format!("  └ {ended}{more}"), columns)));
-            let lines = self.output.iter().map(|line| clipped(line, columns.saturating_sub(4)));
-            rows.extend(lines.map(|line| row(theme, Role::Dim, format!("    {line}"))));
+            rows.extend(self.output_rows(columns, theme));
         }
         for line in &self.report {
             let text = [span(theme, Role::Dim, sanitize(line))];
