@@ -32,7 +32,7 @@ use Class::{Authority, Editor, Git, Instructions, Pipeline, Start};
 
 /// Names that are protected in every folder, in lower case, sorted for binary search; each with its
 /// class, and the programs that read it.
-const NAMES: [(&str, Class, &str); 333] = [
+const NAMES: [(&str, Class, &str); 335] = [
     (".agent", Authority, "agents: project folder"),
     (".agents", Authority, "agents: project folder"),
     (".aiassistant", Instructions, "JetBrains AI Assistant"),
@@ -360,8 +360,10 @@ const NAMES: [(&str, Class, &str); 333] = [
     ("rust-project.json", Editor, "rust-analyzer"),
     ("rust-toolchain", Start, "rustup"),
     ("rust-toolchain.toml", Start, "rustup"),
+    ("sitecustomize.py", Start, "Python with its folder in PYTHONPATH"),
     ("skill.md", Instructions, "agents: skills"),
     ("startup.m", Start, "MATLAB, Octave"),
+    ("usercustomize.py", Start, "Python with its folder in PYTHONPATH"),
     ("uv.toml", Pipeline, "uv"),
     ("warp.md", Instructions, "Warp"),
     ("zuul.d", Pipeline, "Zuul"),

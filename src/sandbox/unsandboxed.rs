@@ -1,5 +1,5 @@
-//! Surroundings of programs that posse starts outside of the sandbox: without places that commands
-//! can write, so that a command cannot leave a program or a module there that then runs unconfined.
+//! Programs that posse starts outside of the sandbox. Places that commands can write are kept from
+//! them, so that a command cannot leave a program or a module there that then runs unconfined.
 //!
 //! What a command left in a workspace stays there after its session. So the roots of all workspaces
 //! are recorded in the state folder, and hold in every process of posse: in a session of another
@@ -12,34 +12,33 @@ use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Name of the record of roots in the state folder: paths, each followed by a NUL byte.
+/// Name of the record of roots in the state folder: paths, each between two NUL bytes.
 const RECORD: &str = "writable-folders";
 
-/// Size of the record, in bytes, from which roots that no longer exist are dropped.
-const RECORD_BYTES: u64 = 256 << 10;
+/// Maximum number of paths that are looked for in one text. A text with more counts as one that leads
+/// into a workspace.
+const PATHS_MAX: usize = 4096;
 
-/// Maximum number of links in the path of a program; the kernel follows 40.
-const LINKS_MAX: usize = 40;
+/// Bytes that may end a path in an argument or in the value of an environment variable.
+const SEPARATORS: &[u8] = b":;,= \t\n\"'()&|<>";
 
-/// Maximum number of paths that are looked for in the value of an environment variable. A variable
-/// with more is removed.
-const PATHS_MAX: usize = 256;
-
-/// Bytes that end a path in the value of an environment variable.
-const SEPARATORS: &[u8] = b":;,= \t\n\"'";
+/// Variables whose values shells expand and run at their start.
+const SHELL_VARIABLES: [&str; 2] = ["BASH_ENV", "ENV"];
 
 static ROOTS: Mutex<Roots> = Mutex::new(Roots {
     paths: BTreeSet::new(),
     folders: None,
     state: None,
-    is_read: false,
+    read: None,
     error: None,
 });
 
 /// The roots of all workspaces: folders that commands may write, or could in an earlier session.
+#[derive(Default)]
 struct Roots {
     paths: BTreeSet<PathBuf>,
     /// Roots by device and inode, because a folder can have several names (bind mounts). `None` until
@@ -47,8 +46,8 @@ struct Roots {
     folders: Option<HashMap<(u64, u64), PathBuf>>,
     /// The state folder; `None` if roots are not recorded.
     state: Option<PathBuf>,
-    /// True if the record has been read.
-    is_read: bool,
+    /// Size and time of the last change of the record when it was read; `None` if it was missing.
+    read: Option<(u64, i64, i64)>,
     /// Why the record cannot be read. Then every folder counts as one that commands may write.
     error: Option<String>,
 }
@@ -66,50 +65,50 @@ pub fn record_workspaces_in(state: &Path) {
     roots.state.get_or_insert_with(|| state.to_owned());
 }
 
-/// Registers and records roots that commands may write. Fails if the record cannot be read or
-/// written: another process would then trust what commands leave there.
-pub(crate) fn add_roots(new: &[PathBuf]) -> io::Result<()> {
+/// Registers and records roots that commands and file tools may write. Fails if the record cannot be
+/// read or written: another process would then trust what is left there.
+pub fn record_workspaces(new: &[PathBuf]) -> io::Result<()> {
     let mut roots = roots();
     if let Some(error) = &roots.error {
         return Err(io::Error::other(error.clone()));
     }
     let new: Vec<PathBuf> =
         new.iter().filter(|path| !roots.paths.contains(*path)).cloned().collect();
-    if new.is_empty() {
-        return Ok(());
+    if !new.is_empty() {
+        roots.append(&new)?;
+        roots.folders = None;
+        roots.paths.extend(new);
     }
-    roots.folders = None;
-    roots.paths.extend(new.iter().cloned());
-    roots.append(&new)
+    Ok(())
 }
 
 impl Roots {
-    /// Reads the record, once.
+    /// Reads the record if it has changed: another process may have added a root. Roots are never
+    /// removed.
     fn read(&mut self) {
         let Some(state) = &self.state else { return };
-        if std::mem::replace(&mut self.is_read, true) {
+        let record = state.join(RECORD);
+        let found = match fs::metadata(&record) {
+            Ok(found) => Some((found.len(), found.mtime(), found.mtime_nsec())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return self.refuse(&record, &error),
+        };
+        if found == self.read {
             return;
         }
-        let record = state.join(RECORD);
-        let bytes = match fs::read(&record) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            Err(error) => {
-                let text = format!("{} cannot be read: {error}", record.display());
-                tracing::warn!("{text}; no program is started outside of the sandbox");
-                self.error = Some(text);
-                return;
+        match fs::read(&record) {
+            Ok(bytes) => {
+                self.paths.extend(recorded(&bytes));
+                (self.read, self.folders, self.error) = (found, None, None);
             }
-        };
-        let size = bytes.len() as u64;
-        // An entry that a full disk has cut off has no NUL byte after it.
-        let mut entries: Vec<&[u8]> = bytes.split(|byte| *byte == 0).collect();
-        entries.pop();
-        self.paths.extend(entries.into_iter().map(|path| PathBuf::from(OsStr::from_bytes(path))));
-        if size > RECORD_BYTES {
-            self.paths.retain(|path| path.symlink_metadata().is_ok());
-            self.rewrite(&record);
+            Err(error) => self.refuse(&record, &error),
         }
+    }
+
+    fn refuse(&mut self, record: &Path, error: &io::Error) {
+        let text = format!("{} cannot be read: {error}", record.display());
+        tracing::warn!("{text}; no program is started outside of the sandbox");
+        self.error = Some(text);
     }
 
     fn append(&self, new: &[PathBuf]) -> io::Result<()> {
@@ -120,29 +119,10 @@ impl Roots {
         file.write_all(&entries(new))
     }
 
-    /// Replaces the record. A failure leaves the old one, which names more roots.
-    fn rewrite(&self, record: &Path) {
-        let temporary = record.with_extension(format!("{}.tmp", std::process::id()));
-        let written = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&temporary)
-            .and_then(|mut file| file.write_all(&entries(&self.paths)))
-            .and_then(|()| fs::rename(&temporary, record));
-        if let Err(error) = written {
-            fs::remove_file(&temporary).ok();
-            tracing::warn!("{} cannot be shortened: {error}", record.display());
-        }
-    }
-
     /// True if commands may write below `resolved`, an existing path without links: a root is it or
     /// above it, by name or as the same folder under another name.
     fn contain(&mut self, resolved: &Path) -> bool {
-        let cwd = env::current_dir().ok();
-        if self.error.is_some()
-            || self.paths.iter().chain(&cwd).any(|root| resolved.starts_with(root))
-        {
+        if self.error.is_some() || self.paths.iter().any(|root| resolved.starts_with(root)) {
             return true;
         }
         let identity =
@@ -160,95 +140,129 @@ impl Roots {
     }
 }
 
-fn entries<'path>(paths: impl IntoIterator<Item = &'path PathBuf>) -> Vec<u8> {
+/// The paths in a record. An entry that a full disk has cut off stays one of its own, because each
+/// begins with a NUL byte; the root folder can only be the beginning of another path.
+fn recorded(bytes: &[u8]) -> impl Iterator<Item = PathBuf> {
+    let entries = bytes.split(|byte| *byte == 0).filter(|path| path.len() > 1);
+    entries.map(|path| PathBuf::from(OsStr::from_bytes(path)))
+}
+
+fn entries(paths: &[PathBuf]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for path in paths {
+        bytes.push(0);
         bytes.extend_from_slice(path.as_os_str().as_bytes());
         bytes.push(0);
     }
     bytes
 }
 
-/// Resolves a folder whose content commands cannot change. `None` if they may write there, or if it
+/// Resolves `path` if commands cannot change what is there. `None` if they may write there, or if it
 /// cannot be resolved.
-fn trusted_folder(folder: &Path) -> Option<PathBuf> {
-    let resolved = folder.canonicalize().ok()?;
-    (folder.is_absolute() && !roots().contain(&resolved)).then_some(resolved)
+fn trusted(path: &Path) -> Option<PathBuf> {
+    let resolved = path.canonicalize().ok()?;
+    (path.is_absolute() && !roots().contain(&resolved)).then_some(resolved)
 }
 
 /// The folders of the search path `path` that commands cannot write, resolved: no part of their
 /// paths can be replaced by a command.
 fn trusted_folders(path: &OsStr) -> Vec<PathBuf> {
-    env::split_paths(path).filter_map(|folder| trusted_folder(&folder)).collect()
+    env::split_paths(path).filter_map(|folder| trusted(&folder)).collect()
 }
 
-/// True if `program` is an executable file, and neither it nor a link on the way to it is in a place
-/// that commands can write.
-fn is_trusted_program(program: &Path) -> bool {
-    let mut path = program.to_owned();
-    for _ in 0..LINKS_MAX {
-        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return false };
-        let Some(folder) = trusted_folder(folder) else { return false };
-        path = folder.join(name);
-        if let Ok(target) = fs::read_link(&path) {
-            path = folder.join(target);
-            continue;
-        }
-        let is_executable = fs::metadata(&path)
-            .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
-        // A root can be a file.
-        return is_executable && !roots().contain(&path);
-    }
-    false
+/// Resolves an executable file that commands cannot change.
+fn trusted_program(program: &Path) -> Option<PathBuf> {
+    let resolved = trusted(program)?;
+    let found = fs::metadata(&resolved).ok()?;
+    (found.is_file() && found.permissions().mode() & 0o111 != 0).then_some(resolved)
 }
 
-/// Finds the program `name` in the folders of the search path `path` that commands cannot write. A
-/// program that a link there takes from a workspace is not used.
+/// Finds the program `name` in the folders of the search path `path`. Returns its resolved path, of
+/// which commands can change no part: a program in a workspace, or behind a link to one, is not used.
 pub fn find_trusted_program(name: &OsStr, path: &OsStr) -> Option<PathBuf> {
-    let mut programs = trusted_folders(path).into_iter().map(|folder| folder.join(name));
-    programs.find(|program| is_trusted_program(program))
+    let programs = trusted_folders(path).into_iter().map(|folder| folder.join(name));
+    // The first one that exists is what the user means.
+    programs.into_iter().find_map(|program| trusted_program(&program))
 }
 
-/// The path of the program `name` for a start outside of the sandbox: as given if it is absolute,
-/// else from the search path. The error says why it is not started.
-pub(crate) fn program(name: &str) -> io::Result<PathBuf> {
-    let path = Path::new(name);
-    let missing = |text: String| io::Error::new(io::ErrorKind::NotFound, text);
-    if path.is_absolute() {
-        // Another error than its own would hide that it is missing.
-        fs::metadata(path)?;
-        if is_trusted_program(path) {
-            return Ok(path.to_owned());
-        }
-        let text = "commands can change it, because it is in a workspace: move it elsewhere";
+/// Creates the command `argv` for a start outside of the sandbox, in surroundings without places that
+/// commands can write: its program and arguments, its search path and other variables, and its
+/// working directory, which is the home folder or `/`. A name without a slash is looked up in `PATH`.
+/// The error says why it is not started.
+#[expect(clippy::disallowed_types, reason = "it prepares a process outside of the sandbox")]
+pub(crate) fn command(argv: &[String]) -> io::Result<std::process::Command> {
+    let [name, arguments @ ..] = argv else { return Err(io::Error::other("it is empty")) };
+    if let Some(argument) = arguments.iter().find(|text| leads_into_workspace(OsStr::new(text))) {
+        let text = format!(
+            "its argument `{argument}` names a place in a workspace, where commands can change \
+             files: move the file elsewhere"
+        );
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     }
+    let mut command = std::process::Command::new(program(name)?);
+    // Some programs do what their name says, and are linked under several names.
+    command.arg0(name).args(arguments);
+    for (variable, value) in env::vars_os() {
+        if variable == "PATH" {
+            let path = env::join_paths(trusted_folders(&value)).unwrap_or_default();
+            command.env(variable, path);
+        } else if SHELL_VARIABLES.iter().any(|name| variable == *name)
+            || leads_into_workspace(&value)
+        {
+            command.env_remove(variable);
+        }
+    }
+    let home = env::var_os("HOME").and_then(|home| trusted(Path::new(&home)));
+    command.current_dir(home.filter(|home| home.is_dir()).unwrap_or_else(|| PathBuf::from("/")));
+    Ok(command)
+}
+
+/// The resolved path of the program `name`.
+fn program(name: &str) -> io::Result<PathBuf> {
+    let path = Path::new(name);
+    let missing = |text: &str| io::Error::new(io::ErrorKind::NotFound, text);
+    if path.is_absolute() {
+        let found = fs::metadata(path)?;
+        if !found.is_file() || found.permissions().mode() & 0o111 == 0 {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is not executable"));
+        }
+        let refused = "it is in a workspace, where commands can change it: move it elsewhere";
+        return trusted_program(path)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::PermissionDenied, refused));
+    }
     if name.contains('/') {
-        return Err(missing("a path must be absolute".to_owned()));
+        return Err(missing("a path must be absolute"));
     }
     let searched = env::var_os("PATH").unwrap_or_default();
     find_trusted_program(OsStr::new(name), &searched).ok_or_else(|| {
-        missing("No such file in PATH, whose folders in workspaces are not searched".to_owned())
+        missing("No such file in PATH, of which folders in workspaces are not searched")
     })
 }
 
-/// True if the value of an environment variable contains a path that commands can write.
-fn leads_into_workspace(value: &OsStr) -> bool {
-    let bytes = value.as_bytes();
-    let starts = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
-    for (count, start) in starts.enumerate() {
-        if count == PATHS_MAX {
-            return true;
-        }
-        let end = bytes[start..].iter().position(|byte| SEPARATORS.contains(byte));
-        let path = &bytes[start..end.map_or(bytes.len(), |length| start + length)];
-        if is_below_root(Path::new(OsStr::from_bytes(path))) {
-            return true;
+/// True if an argument or the value of a variable contains a path that commands can write. Each text
+/// from a slash to a separator, or to the end, may be a path, because paths may contain separators.
+fn leads_into_workspace(text: &OsStr) -> bool {
+    let bytes = text.as_bytes();
+    let is_separator = |at: &usize| bytes.get(*at).is_none_or(|byte| SEPARATORS.contains(byte));
+    let mut count = 0;
+    for start in (0..bytes.len()).filter(|at| bytes[*at] == b'/') {
+        let home = (start > 0 && bytes[start - 1] == b'~').then(|| env::var_os("HOME"));
+        for end in (start + 1..=bytes.len()).filter(is_separator) {
+            count += 1;
+            let path = Path::new(OsStr::from_bytes(&bytes[start..end]));
+            let is_below = match home.iter().flatten().next() {
+                Some(home) => {
+                    let below = path.strip_prefix("/").unwrap_or(path);
+                    is_below_root(&Path::new(home).join(below))
+                }
+                None => is_below_root(path),
+            };
+            if count > PATHS_MAX || is_below {
+                return true;
+            }
         }
     }
-    // A path may contain a separator.
-    let path = Path::new(value);
-    path.is_absolute() && is_below_root(path)
+    false
 }
 
 /// True if commands may write at `path`, which need not exist, or if it cannot be resolved.
@@ -256,30 +270,18 @@ fn is_below_root(path: &Path) -> bool {
     for existing in path.ancestors() {
         match existing.canonicalize() {
             Ok(resolved) => return roots().contain(&resolved),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            // Below a file is nothing.
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {}
+            // Below a file is nothing, and no file has so long a name.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound
+                        | io::ErrorKind::NotADirectory
+                        | io::ErrorKind::InvalidFilename
+                ) => {}
             Err(_) => return true,
         }
     }
     true
-}
-
-/// Takes places that commands can write out of the surroundings of a program: its search path, each
-/// variable that names such a place, and its working directory, which becomes the home folder or
-/// `/`.
-#[expect(clippy::disallowed_types, reason = "it prepares a process outside of the sandbox")]
-pub(crate) fn prepare(command: &mut std::process::Command) {
-    for (name, value) in env::vars_os() {
-        if name == "PATH" {
-            let path = env::join_paths(trusted_folders(&value)).unwrap_or_default();
-            command.env(name, path);
-        } else if leads_into_workspace(&value) {
-            command.env_remove(name);
-        }
-    }
-    let home = env::var_os("HOME").and_then(|home| trusted_folder(Path::new(&home)));
-    command.current_dir(home.filter(|home| home.is_dir()).unwrap_or_else(|| PathBuf::from("/")));
 }
 
 #[cfg(test)]
@@ -311,12 +313,12 @@ mod tests {
         let path = env::join_paths(path).unwrap();
         let find = |name: &str| find_trusted_program(OsStr::new(name), &path);
         assert_eq!(find("tool"), Some(root.join(".venv/bin/tool")), "the root is not known yet");
-        add_roots(std::slice::from_ref(&root)).unwrap();
+        record_workspaces(std::slice::from_ref(&root)).unwrap();
         assert_eq!(trusted_folders(&path), std::slice::from_ref(&outside));
         assert_eq!(find("tool"), Some(outside.join("tool")));
-        assert_eq!(find("fine"), Some(outside.join("fine")));
-        // A link into a workspace, and one that passes a link there.
-        assert_eq!((find("linked"), find("through")), (None, None));
+        // The resolved path is started, so that a link on the way can be changed without an effect.
+        let other = Some(base.join("real/other"));
+        assert_eq!((find("linked"), find("through"), find("fine")), (None, other.clone(), other));
         let refused = |path: &Path| program(path.to_str().unwrap()).unwrap_err().kind();
         assert_eq!(refused(&root.join(".venv/bin/tool")), io::ErrorKind::PermissionDenied);
         assert_eq!(refused(&outside.join("linked")), io::ErrorKind::PermissionDenied);
@@ -339,10 +341,10 @@ mod tests {
     fn variables_that_name_a_workspace_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let base = dir.path().canonicalize().unwrap();
-        let root = base.join("ws");
+        let root = base.join("w, s");
         fs::create_dir(&root).unwrap();
         symlink(&root, base.join("proj")).unwrap();
-        add_roots(std::slice::from_ref(&root)).unwrap();
+        record_workspaces(std::slice::from_ref(&root)).unwrap();
         let (root, link, base) = (root.display(), base.join("proj"), base.display());
         let link = link.display();
         for (value, expected) in [
@@ -352,52 +354,61 @@ mod tests {
             (format!("-I{link}/lib"), true),
             (format!("--require={root}/x.js"), true),
             (format!("/usr/share/?.lua;{root}/?.lua"), true),
+            (format!(":{root}/src"), true),
             (format!("{base}/elsewhere"), false),
             ("en_US.UTF-8".to_owned(), false),
             ("unix:path=/run/user/0/bus".to_owned(), false),
             ("xterm/256".to_owned(), false),
-            ("/".repeat(1000), true),
+            ("/ ".repeat(1000), true),
         ] {
             assert_eq!(leads_into_workspace(OsStr::new(&value)), expected, "{value}");
         }
     }
 
     #[test]
-    fn record_is_read_appended_and_shortened() {
+    fn record_is_read_again_when_another_process_has_added_a_root() {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("state");
-        let (kept, gone) = (dir.path().join("a\nb"), dir.path().join("gone"));
-        fs::create_dir(&kept).unwrap();
-        let fresh = || Roots {
-            paths: BTreeSet::new(),
-            folders: None,
-            state: Some(state.clone()),
-            is_read: false,
-            error: None,
-        };
+        let (first, second) = (dir.path().join("a\nb"), dir.path().join("gone"));
+        let fresh = || Roots { state: Some(state.clone()), ..Roots::default() };
         let read = || {
             let mut roots = fresh();
             roots.read();
             roots
         };
-        assert!(read().error.is_none(), "a missing record is empty");
-        read().append(&[kept.clone(), gone.clone()]).unwrap();
+        let mut early = read();
+        assert!(early.error.is_none() && early.paths.is_empty(), "a missing record is empty");
+        early.append(std::slice::from_ref(&first)).unwrap();
         let record = state.join(RECORD);
         assert_eq!(fs::metadata(&record).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(read().paths, [kept.clone(), gone.clone()].into());
-        assert!(read().contain(&kept) && !read().contain(Path::new("/usr")));
-        // An entry without an end is not complete.
-        OpenOptions::new().append(true).open(&record).unwrap().write_all(b"/cut").unwrap();
-        assert_eq!(read().paths.len(), 2);
-        let mut long = entries([&kept]);
-        while (long.len() as u64) <= RECORD_BYTES {
-            long.extend(entries([&gone.join(long.len().to_string())]));
-        }
-        fs::write(&record, long).unwrap();
-        assert_eq!(read().paths, [kept.clone()].into());
-        assert_eq!(fs::read(&record).unwrap(), entries([&kept]));
+        early.read();
+        assert_eq!(early.paths, [first.clone()].into());
+        // A full disk has cut off an entry.
+        OpenOptions::new().append(true).open(&record).unwrap().write_all(b"\0/cut").unwrap();
+        read().append(std::slice::from_ref(&second)).unwrap();
+        early.read();
+        assert_eq!(early.paths, [first.clone(), "/cut".into(), second.clone()].into());
+        assert!(early.contain(&second.join("bin")) && !early.contain(Path::new("/usr")));
         fs::remove_file(&record).unwrap();
         fs::create_dir(&record).unwrap();
         assert!(read().contain(Path::new("/usr")), "nothing is trusted without the record");
+    }
+
+    #[test]
+    fn command_has_no_argument_in_a_workspace() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap().join("w s");
+        fs::create_dir(&root).unwrap();
+        record_workspaces(std::slice::from_ref(&root)).unwrap();
+        let started = |arguments: &[&str]| {
+            let argv: Vec<String> =
+                ["/bin/sh"].iter().chain(arguments).map(|part| (*part).to_owned()).collect();
+            command(&argv).map(drop).map_err(|error| error.to_string())
+        };
+        assert_eq!(started(&["-c", "jq -r '.model.id'"]), Ok(()));
+        let script = format!("{}/status.sh", root.display());
+        assert!(started(&[&script]).unwrap_err().contains("names a place in a workspace"));
+        assert!(started(&["-c", &format!("cat '{script}'")]).is_err());
+        assert_eq!(command(&[]).unwrap_err().to_string(), "it is empty");
     }
 }

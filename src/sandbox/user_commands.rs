@@ -83,14 +83,9 @@ fn run(
     }
 }
 
-#[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
 fn spawn(argv: &[String], stdout: Stdio) -> io::Result<Child> {
-    let [program, arguments @ ..] = argv else {
-        return Err(io::Error::other("it is empty"));
-    };
-    let mut command = std::process::Command::new(unsandboxed::program(program)?);
-    command.args(arguments).stdin(Stdio::piped()).stdout(stdout).stderr(Stdio::null());
-    unsandboxed::prepare(&mut command);
+    let mut command = unsandboxed::command(argv)?;
+    command.stdin(Stdio::piped()).stdout(stdout).stderr(Stdio::null());
     // A process group of its own: Ctrl+C at the terminal does not reach the command.
     command.process_group(0).spawn()
 }

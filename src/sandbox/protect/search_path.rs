@@ -8,9 +8,6 @@ use std::fs::{self, Metadata};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Maximum number of entries of a folder that are looked at.
-const ENTRIES_MAX: usize = 10_000;
-
 /// The folders of a search path, by whether commands can write there.
 #[derive(Debug, Default)]
 pub(super) struct SearchPath {
@@ -23,19 +20,22 @@ pub(super) struct SearchPath {
 /// Programs that hide another one of the same name, with what changes when they do.
 pub(super) type HidingPrograms = HashMap<PathBuf, ProgramStamp>;
 
+/// State of the entry, and of the file to which it leads. `None` if that cannot be examined.
+type ProgramStamp = (FileStamp, Option<FileStamp>);
+
 /// Device, inode, size, and the times of the last changes in nanoseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ProgramStamp(u64, u64, u64, [(i64, i64); 2]);
+pub(super) struct FileStamp(u64, u64, u64, [(i64, i64); 2]);
 
 impl SearchPath {
-    /// Sorts the folders of the search path `path`. `roots` are resolved.
+    /// Sorts the absolute folders of the search path `path`. `roots` are resolved. A folder counts as
+    /// writable if a part of its path is below a root: a command may put another folder there.
     pub(super) fn new(path: &OsStr, roots: &[PathBuf]) -> SearchPath {
+        let is_below = |path: &Path| roots.iter().any(|root| path.starts_with(root));
         let is_writable = |folder: &PathBuf| {
-            let existing = folder.ancestors().find_map(|above| {
-                let below = folder.strip_prefix(above).ok()?;
-                Some(above.canonicalize().ok()?.join(below))
-            });
-            existing.is_some_and(|resolved| roots.iter().any(|root| resolved.starts_with(root)))
+            let resolves_below =
+                |above: &Path| above.canonicalize().is_ok_and(|resolved| is_below(&resolved));
+            is_below(folder) || folder.ancestors().any(resolves_below)
         };
         let folders = env::split_paths(path).filter(|folder| folder.is_absolute());
         let (writable, other): (Vec<PathBuf>, Vec<PathBuf>) = folders.partition(is_writable);
@@ -47,31 +47,34 @@ impl SearchPath {
         SearchPath { writable, known }
     }
 
-    /// The programs in writable folders that exist now and hide another one.
+    /// The programs in writable folders that exist now and hide another one. A link that leads
+    /// nowhere counts, because it may lead elsewhere for another process.
     pub(super) fn hiding_programs(&self) -> HidingPrograms {
         let entries = self.writable.iter().flat_map(|folder| {
             let hides = names_in(folder).filter(|name| self.known.contains(name));
             hides.map(|name| folder.join(name))
         });
         let stamped = |path: PathBuf| {
-            let found = fs::metadata(&path).ok()?;
-            let runs = found.is_file() && found.permissions().mode() & 0o111 != 0;
-            runs.then(|| (path, ProgramStamp::of(&found)))
+            let entry = fs::symlink_metadata(&path).ok()?;
+            let file = fs::metadata(&path).ok();
+            let is_program =
+                |file: &Metadata| file.is_file() && file.permissions().mode() & 0o111 != 0;
+            let runs = file.as_ref().is_none_or(is_program);
+            runs.then(|| (path, (FileStamp::of(&entry), file.as_ref().map(FileStamp::of))))
         };
         entries.filter_map(stamped).collect()
     }
 }
 
-impl ProgramStamp {
-    fn of(found: &Metadata) -> ProgramStamp {
+impl FileStamp {
+    fn of(found: &Metadata) -> FileStamp {
         let times = [(found.mtime(), found.mtime_nsec()), (found.ctime(), found.ctime_nsec())];
-        ProgramStamp(found.dev(), found.ino(), found.len(), times)
+        FileStamp(found.dev(), found.ino(), found.len(), times)
     }
 }
 
 fn names_in(folder: &Path) -> impl Iterator<Item = OsString> + use<> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.take(ENTRIES_MAX).map(|entry| entry.file_name())
+    fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name())
 }
 
 #[cfg(test)]
@@ -107,6 +110,18 @@ mod tests {
         assert_eq!(before.keys().collect::<Vec<_>>(), [&git]);
         fs::write(&git, "#!/bin/sh\nother\n").unwrap();
         assert_ne!(searched.hiding_programs(), before, "it was changed");
+        fs::remove_file(&git).unwrap();
+        symlink("/proc/self/cwd/git", &git).unwrap();
+        assert!(searched.hiding_programs().contains_key(&git), "it leads elsewhere later");
+        // A folder behind the user's link in the workspace, which a command can replace.
+        executable(&base.join("venvs/x/bin/pip"));
+        symlink(base.join("venvs/x"), root.join("venv")).unwrap();
+        let path = env::join_paths([root.join("venv/bin"), system.clone()]).unwrap();
+        let searched = SearchPath::new(&path, std::slice::from_ref(&root));
+        assert!(searched.hiding_programs().is_empty());
+        fs::remove_file(root.join("venv")).unwrap();
+        executable(&root.join("venv/bin/git"));
+        assert_eq!(searched.hiding_programs().len(), 1);
         let elsewhere = SearchPath::new(system.as_os_str(), &[root]);
         assert!(elsewhere.known.is_empty() && elsewhere.hiding_programs().is_empty());
     }
