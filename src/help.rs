@@ -474,7 +474,7 @@ mod tests {
             ("tool.completed", "durationMs"),
             ("read_file", "path"),
             ("POSSE_HOME", "Absolute path"),
-            ("/undo", "revert"),
+            ("/undo", "take back"),
             ("124", "time limit"),
         ];
         for (word, expected) in table {

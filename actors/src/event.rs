@@ -110,6 +110,10 @@ pub enum Event {
         parent_record: u64,
         /// The complete history up to that record, without system messages.
         history: Vec<Arc<Message>>,
+        /// Number of prompts in that history, also of those that were compacted; the prompts of the
+        /// fork are counted from there. 0 in records of earlier versions.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        prompts: u32,
         /// Memory of the subagents of the original session.
         #[serde(default, skip_serializing_if = "Memories::is_empty")]
         memories: Memories,
@@ -140,7 +144,7 @@ pub enum Event {
     PromptLabelled {
         /// Session of the prompt: this one, or one of its branches.
         of: SessionId,
-        /// Number of the prompt in that session, from 1.
+        /// Number of the prompt in the conversation of that session, from 1.
         prompt: u32,
         /// The label, in one line; empty to remove it.
         label: String,

@@ -76,6 +76,9 @@ pub struct Replayed {
     pub accounts: Accounts,
     /// Number of model replies of the main agent, or of the folded invocation.
     pub turns: u32,
+    /// Number of prompts of the main agent, with those of the original session of a fork.
+    #[serde(default)]
+    pub prompts: u32,
     /// Number of the last record, 0 if there was none.
     pub last_record: u64,
     /// Reason for the end of the session; `None` if it did not end, or was resumed or continued
@@ -407,7 +410,7 @@ fn inherit(inherited: &mut Memories, event: &Event) {
 impl Replay {
     /// Version of the serialised state of a fold. It must change when the same records give another
     /// result.
-    pub const VERSION: u32 = 9;
+    pub const VERSION: u32 = 10;
 
     /// Creates an empty fold for `invocation`, or for the main agent if it is `None`.
     pub fn new(invocation: Option<InvocationId>) -> Replay {
@@ -458,6 +461,7 @@ impl Replay {
             if let Some(origin) = &record.origin {
                 self.track(origin, &record.event);
             }
+            self.count_prompt(record);
             self.message(&record.event);
             self.call(&record.event, record.ts);
             if let Event::TodosUpdated { todos } | Event::SessionForked { todos, .. } =
@@ -468,6 +472,17 @@ impl Replay {
             if self.invocation.is_some() {
                 self.replayed.actions.follow(&record.event);
             }
+        }
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only prompts and copies of them matter")]
+    fn count_prompt(&mut self, record: &StoredRecord) {
+        match &record.event {
+            Event::UserMessage { message_id: None, .. } if record.origin.is_some() => {
+                self.replayed.prompts = self.replayed.prompts.saturating_add(1);
+            }
+            Event::SessionForked { prompts, .. } => self.replayed.prompts = *prompts,
+            _ => (),
         }
     }
 

@@ -48,6 +48,7 @@ pub fn call_of_main(
         call_id: CallId::new(call),
         agent: agent.to_owned(),
         origin: Arc::new(origin),
+        by_user: false,
     }
 }
 

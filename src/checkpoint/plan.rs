@@ -12,6 +12,7 @@ use posse_base::ignore_files::IgnoreTexts;
 use crate::entry::Kind;
 use crate::git::TreeChange;
 use crate::record::{Checkpoint, LeftOut, Trigger};
+use crate::walk::is_git_state;
 
 /// Kind of the difference of a file between an earlier and a later state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +63,11 @@ impl ChangedFile {
     /// Path relative to the root.
     pub fn relative(&self) -> &Path {
         Path::new(OsStr::from_bytes(&self.path))
+    }
+
+    /// True if the file belongs to the state of a git repository: `HEAD`, a ref or the index.
+    pub fn is_git_state(&self) -> bool {
+        is_git_state(&self.path)
     }
 
     /// Path as text. Invalid UTF-8 is replaced.

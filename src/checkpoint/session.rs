@@ -10,6 +10,7 @@ use posse_actors::ports::{
     TakenCheckpoint, Tool,
 };
 use posse_base::threads;
+use posse_tools::reads::ReadTable;
 use posse_tools::workspace::Workspace;
 
 use crate::plan::Retention;
@@ -96,10 +97,10 @@ impl SessionStore {
         Arc::new(SessionCheckpoints(Arc::clone(self)))
     }
 
-    /// The tool with which the user restores checkpoints.
-    pub fn tool(self: &Arc<SessionStore>) -> Arc<dyn Tool> {
+    /// The tool with which the user restores checkpoints. It records restored files in `reads`.
+    pub fn tool(self: &Arc<SessionStore>, reads: Arc<ReadTable>) -> Arc<dyn Tool> {
         let shared = Arc::clone(self);
-        Arc::new(RestoreTool::new(Arc::new(move || shared.store())))
+        Arc::new(RestoreTool::new(Arc::new(move || shared.store()), reads))
     }
 
     fn store(&self) -> Result<Arc<Store>, StoreError> {

@@ -15,6 +15,7 @@ use posse_base::failure::printable;
 use posse_base::hex::sha256;
 use posse_base::protected::is_protected_in;
 use posse_base::threads;
+use posse_tools::reads::ReadTable;
 use serde_json::{Value, json};
 
 use crate::plan::{ChangeKind, ChangedFile, RestoreChoice, RestorePlan, USERS};
@@ -36,11 +37,12 @@ pub type OpenStore = Arc<dyn Fn() -> Result<Arc<Store>, StoreError> + Send + Syn
 pub struct RestoreTool {
     spec: ToolSpec,
     store: OpenStore,
+    reads: Arc<ReadTable>,
 }
 
 impl RestoreTool {
-    /// Creates the tool for the store that `store` opens.
-    pub fn new(store: OpenStore) -> RestoreTool {
+    /// Creates the tool for the store that `store` opens. It records restored files in `reads`.
+    pub fn new(store: OpenStore, reads: Arc<ReadTable>) -> RestoreTool {
         let spec = ToolSpec {
             name: NAME.to_owned(),
             description: "Restores the files of a checkpoint.".to_owned(),
@@ -49,6 +51,7 @@ impl RestoreTool {
                 "properties": {
                     "checkpoint": { "type": "integer", "minimum": 1 },
                     "keepMine": { "type": "boolean" },
+                    "undo": { "type": "boolean" },
                 },
                 "required": ["checkpoint"],
                 "additionalProperties": false,
@@ -57,13 +60,21 @@ impl RestoreTool {
             source: "builtin".to_owned(),
             annotations: ToolAnnotations::new(Access::Write),
         };
-        RestoreTool { spec, store }
+        RestoreTool { spec, store, reads }
     }
 }
 
-/// Arguments of a call that restores the checkpoint `id`, as JSON text.
-pub fn arguments(id: u64, choice: RestoreChoice) -> String {
-    json!({ "checkpoint": id, "keepMine": choice == RestoreChoice::KeepUsers }).to_string()
+/// Arguments of a call that restores the checkpoint `id`, as JSON text. `is_undo`: true if it takes
+/// back the last step, so that a further one takes back the step before and not the restore.
+pub fn arguments(id: u64, choice: RestoreChoice, is_undo: bool) -> String {
+    let keeps = choice == RestoreChoice::KeepUsers;
+    json!({ "checkpoint": id, "keepMine": keeps, "undo": is_undo }).to_string()
+}
+
+/// True if a call with these arguments takes back the last step.
+pub fn is_undo(arguments: &str) -> bool {
+    let arguments: Option<Value> = serde_json::from_str(arguments).ok();
+    arguments.is_some_and(|arguments| arguments["undo"].as_bool().unwrap_or_default())
 }
 
 /// Prepared restore.
@@ -111,7 +122,7 @@ impl Tool for RestoreTool {
     }
 
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
-        let store = Arc::clone(&self.store);
+        let (store, reads) = (Arc::clone(&self.store), Arc::clone(&self.reads));
         let digest_permitted = call.action().digest.clone();
         let Ok(wanted) = call.into_payload().downcast::<WantedRestore>() else {
             return Box::pin(async { ToolOutput::error("The call was prepared by another tool.") });
@@ -147,6 +158,9 @@ impl Tool for RestoreTool {
                 kept: restored.kept.len(),
             };
             context.facts.send(event).await.ok();
+            for (path, content) in &restored.contents {
+                reads.restored(&context.call, path, content.clone());
+            }
             output(id, &restored)
         })
     }
@@ -273,7 +287,7 @@ fn report(id: u64, restored: &Restored) -> Vec<String> {
             "`/rewind N all` restores also what the user has changed; `/rewind` lists N".to_owned(),
         );
     }
-    lines.push(format!("checkpoint {} has the state before the restore", restored.undo.id));
+    lines.push(format!("`/undo {}` takes the restore back", restored.undo.id));
     lines
 }
 

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 
 use crate::attach::{self, AttachOptions, SocketAddress};
 use crate::cli::{self, AttachArgs, PlaceArgs};
+use crate::commands::conversation::Conversation;
 use crate::commands::notifications::notifications;
 use crate::commands::resume::{is_there, pick};
 use crate::commands::run::runtime;
@@ -192,9 +193,9 @@ fn rewind_points(
         let location = PlaceArgs { cwd, config: None, trust_project: false };
         let WorkspaceContext { cwd, dirs, loaded } = place(&location, Vec::new(), &environment)?;
         let state = StateDir::new(dirs.state.clone());
-        let (_, records) = journal::whole_session(&state, &found.id)?;
+        let conversation = Conversation::read(&state, &cwd, &found.id)?;
         let store = rewind::store(&cwd, &dirs, &loaded.settings);
-        Ok(rewind::rows(rewind::points(&records), &store))
+        Ok(rewind::rows(rewind::points(&conversation), &store))
     })
 }
 

@@ -10,12 +10,15 @@ use posse_actors::conversation::Prompt;
 use posse_actors::event::PromptOverrides;
 use posse_actors::ports::{AnswerSource, Thinking};
 use posse_actors::root_session::UserCall;
+use posse_base::secrets::mask::Mask;
 use posse_base::terminal;
 use serde_json::{Value, json};
 
 use crate::agents::AgentUse;
 use crate::checkpoint::RestoreChoice;
 use crate::cli::{self, PromptArg, Resume, RunArgs, Which};
+use crate::commands::conversation::Conversation;
+use crate::commands::net_changes::net_changes;
 use crate::commands::notifications::notifications;
 use crate::commands::offline_commands;
 use crate::commands::reports::ReportSource;
@@ -30,15 +33,18 @@ use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::front::plain::{self, Options};
 use crate::front::prompt::{self, Images};
 use crate::frontend::remote_session::SessionServer;
+use crate::frontend::session_records::Changes;
 use crate::frontend::session_tree::TreeRow;
 use crate::frontend::{
     self, BackgroundJob, ExportTarget, Listing, LoadedSession, OpenedSession, Report, Rewind,
     RewindExtent, Selectable, SelectionSources, SessionSelection, Task,
 };
-use crate::journal::{self, SessionSummary, StateDir};
+use crate::journal::{SessionSummary, StateDir};
+use crate::known_secrets::secrets;
 use crate::models::Catalog;
 use crate::network;
 use crate::provider::presets;
+use crate::start_mode::no_checkpoints;
 use crate::wiring::confinement::unenforced;
 use crate::wiring::session::{JournalSettings, Setup, assemble_in, tape};
 use crate::wiring::{
@@ -325,12 +331,32 @@ impl frontend::Sessions for PlainSessions<'_> {
         opened.map(|opened| (opened, unfinished))
     }
 
-    fn undo(&self, session: &str) -> BackgroundJob<UserCall> {
+    fn undo(&self, session: &str, checkpoint: Option<u64>) -> BackgroundJob<UserCall> {
         let (found, session) = (Arc::clone(&self.found), session.to_owned());
         Box::new(move || {
             let state = StateDir::new(found.dirs.state.clone());
-            let store = || rewind::store(&found.cwd, &found.dirs, &found.loaded.settings).ok();
-            Ok(undo::undo(&state, &session, &found.cwd, store)?)
+            let store = || rewind::store(&found.cwd, &found.dirs, &found.loaded.settings);
+            if let Some(id) = checkpoint {
+                return Ok(undo::to_checkpoint(id, &store()?)?);
+            }
+            Ok(undo::undo(&state, &session, &found.cwd, || store().ok())?)
+        })
+    }
+
+    fn net_changes(&self, session: &str) -> BackgroundJob<Result<Changes, String>> {
+        let (found, session) = (Arc::clone(&self.found), session.to_owned());
+        let mask = Mask::new(&secrets(&found.loaded.settings, self.environment));
+        Box::new(move || {
+            let state = StateDir::new(found.dirs.state.clone());
+            if let Some(why) = no_checkpoints(&found.loaded.settings) {
+                return Ok(Err(why));
+            }
+            let read = Conversation::read(&state, &found.cwd, &session);
+            let store = rewind::store(&found.cwd, &found.dirs, &found.loaded.settings);
+            Ok(match (read, store) {
+                (Ok(conversation), Ok(store)) => net_changes(&conversation, &store, &mask),
+                (Err(failure), _) | (_, Err(failure)) => Err(failure.what),
+            })
         })
     }
 
@@ -338,9 +364,9 @@ impl frontend::Sessions for PlainSessions<'_> {
         let (found, session) = (Arc::clone(&self.found), session.to_owned());
         Box::new(move || {
             let state = StateDir::new(found.dirs.state.clone());
-            let (_, records) = journal::whole_session(&state, &session)?;
+            let conversation = Conversation::read(&state, &found.cwd, &session)?;
             let store = rewind::store(&found.cwd, &found.dirs, &found.loaded.settings);
-            Ok(rewind::rows(rewind::points(&records), &store))
+            Ok(rewind::rows(rewind::points(&conversation), &store))
         })
     }
 
@@ -357,8 +383,8 @@ impl frontend::Sessions for PlainSessions<'_> {
         let (mut args, environment) = (self.args.clone(), self.environment.clone());
         Box::new(move || {
             let state = StateDir::new(found.dirs.state.clone());
-            let (_, records) = journal::whole_session(&state, &session)?;
-            let point = rewind::find(rewind::points(&records), prompt)?;
+            let conversation = Conversation::read(&state, &found.cwd, &session)?;
+            let point = rewind::find(rewind::points(&conversation), prompt)?;
             let restore = if extent == RewindExtent::Conversation {
                 None
             } else {
@@ -374,7 +400,9 @@ impl frontend::Sessions for PlainSessions<'_> {
             if matches!(extent, RewindExtent::Files | RewindExtent::All) {
                 return Ok(Rewind { session: None, call, prompt: String::new(), replaced });
             }
-            args.resume = Some(Resume { which: Which::Id(session), fork: true, headless: false });
+            // A prompt before a copy is in the records of the original.
+            let which = Which::Id(point.session);
+            args.resume = Some(Resume { which, fork: true, headless: false });
             let resuming = Resuming::before(&args, &environment, point.record)?;
             let session = Some(LoadedSession(Box::new(resuming)));
             Ok(Rewind { session, call, prompt: point.text, replaced })

@@ -12,6 +12,7 @@ use crate::checkpoint::{
     ChangeKind, ChangedFile, Checkpoint, RestoreChoice, RestorePlan, Store, tool,
 };
 use crate::commands::checkpoint_store;
+use crate::commands::conversation::{self, Conversation, ConversationPart};
 use crate::config::{Dirs, Settings};
 use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::frontend::ReplacedChanges;
@@ -30,8 +31,10 @@ const TEXT_CHARS_MAX: usize = 120;
 /// A prompt of the user in a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RewindPoint {
-    /// Number of the prompt in the session, from 1.
+    /// Number of the prompt in the conversation, from 1.
     pub(super) number: usize,
+    /// Id of the session in which it was given.
+    pub(super) session: String,
     /// Number of the record before which the conversation is cut.
     pub(super) record: u64,
     /// Time in milliseconds since 1970.
@@ -43,28 +46,46 @@ pub(super) struct RewindPoint {
     pub(super) checkpoint: Option<u64>,
 }
 
-/// All prompts of the session, in order.
-pub(super) fn points(records: &[StoredRecord]) -> Vec<RewindPoint> {
-    let mut points: Vec<RewindPoint> = Vec::new();
-    for (at, stored) in records.iter().enumerate() {
-        let checkpoint = match &stored.event {
+/// All prompts of the conversation, in order: also those before a copy, in its originals.
+pub(super) fn points(conversation: &Conversation) -> Vec<RewindPoint> {
+    let mut points = Vec::new();
+    for ConversationPart { session, records, last_copied } in &conversation.parts {
+        let before = conversation::copied_prompts(records).unwrap_or(points.len());
+        let own = points_of(&session.id, records, before);
+        points.extend(own.into_iter().filter(|point| point.record <= *last_copied));
+    }
+    let checkpoints = conversation.timeline().into_iter().filter_map(|(_, record)| {
+        let id = match &record.event {
             Event::CheckpointCreated { checkpoint, .. } => *checkpoint,
             // The state before the restore.
             Event::CheckpointRestored { undo, .. } => *undo,
-            Event::UserMessage { content, message_id: None } => {
-                points.extend(point(records, at, content, points.len() + 1));
-                continue;
-            }
-            _ => continue,
+            _ => return None,
         };
-        for point in points.iter_mut().rev().take_while(|point| point.checkpoint.is_none()) {
-            point.checkpoint = Some(checkpoint);
+        Some((record.ts, record.session_id.as_str(), record.record, id))
+    });
+    let checkpoints: Vec<(u64, &str, u64, u64)> = checkpoints.collect();
+    for point in &mut points {
+        let follows = |(ts, session, record, _): &&(u64, &str, u64, u64)| {
+            if *session == point.session { *record > point.record } else { *ts >= point.ts }
+        };
+        point.checkpoint = checkpoints.iter().find(follows).map(|(.., id)| *id);
+    }
+    points
+}
+
+/// The prompts of the session `id`, without checkpoints, the first one with the number after `before`.
+pub(super) fn points_of(id: &str, records: &[StoredRecord], before: usize) -> Vec<RewindPoint> {
+    let mut points = Vec::new();
+    for (at, stored) in records.iter().enumerate() {
+        if let Event::UserMessage { content, message_id: None } = &stored.event {
+            points.extend(point(id, records, at, content, before + points.len() + 1));
         }
     }
     points
 }
 
 fn point(
+    session: &str,
     records: &[StoredRecord],
     at: usize,
     content: &[posse_actors::conversation::ContentPart],
@@ -78,15 +99,15 @@ fn point(
     };
     let first = records.iter().find(belongs).unwrap_or(stored);
     let text = text_of(content);
-    let (record, ts) = (first.record, stored.ts);
-    Some(RewindPoint { number, record, ts, text, checkpoint: None })
+    let (record, ts, session) = (first.record, stored.ts, session.to_owned());
+    Some(RewindPoint { number, session, record, ts, text, checkpoint: None })
 }
 
 /// The point with this number.
 pub(super) fn find(points: Vec<RewindPoint>, number: usize) -> Result<RewindPoint, Failure> {
     let found = points.into_iter().find(|point| point.number == number);
     found.ok_or_else(|| {
-        let what = format!("there is no prompt {number} in this session");
+        let what = format!("there is no prompt {number} in this conversation");
         Failure::new(ErrorCode::CheckpointNotFound, Exit::Usage, what).fix("/rewind lists them")
     })
 }
@@ -160,7 +181,7 @@ pub(super) fn call(
             .fix(format!("/rewind {} all restores your own changes as well", point.number)));
     }
     Ok((!plan.files.is_empty()).then(|| {
-        let call = restore_call(id, choice, "returned the files to an earlier state");
+        let call = restore_call(id, choice, "returned the files to an earlier state", false);
         (call, replaced_changes(&plan))
     }))
 }
@@ -180,10 +201,11 @@ fn replaced_changes(plan: &RestorePlan) -> Option<ReplacedChanges> {
 }
 
 /// The call of the user that restores a checkpoint. `what` tells the model what the user did.
-pub(super) fn restore_call(id: u64, choice: RestoreChoice, what: &str) -> UserCall {
+/// `is_undo`: true if it takes back the last step.
+pub(super) fn restore_call(id: u64, choice: RestoreChoice, what: &str, is_undo: bool) -> UserCall {
     UserCall {
         tool: tool::NAME.to_owned(),
-        arguments: tool::arguments(id, choice),
+        arguments: tool::arguments(id, choice, is_undo),
         said: format!("I {what} myself. What came of it:"),
     }
 }
@@ -194,8 +216,10 @@ mod tests {
 
     use posse_actors::conversation::{ContentPart, InvocationId, MessageId, SessionId};
     use posse_actors::event::{FORMAT_VERSION, Origin, RecordId};
+    use posse_actors::outcome::Memories;
 
     use super::*;
+    use crate::journal::state::StoredSession;
 
     fn stored(record: u64, run: &str, parent: Option<&str>, event: Event) -> StoredRecord {
         let origin = Origin {
@@ -225,6 +249,71 @@ mod tests {
         Event::CheckpointCreated { checkpoint, run, files: 1, bytes: 1, left_out }
     }
 
+    fn own(records: &[StoredRecord]) -> Vec<RewindPoint> {
+        of(vec![part("s", records, u64::MAX)])
+    }
+
+    fn of(parts: Vec<ConversationPart>) -> Vec<RewindPoint> {
+        points(&Conversation { parts, branches: Vec::new() })
+    }
+
+    fn part(id: &str, records: &[StoredRecord], last_copied: u64) -> ConversationPart {
+        let (id, project) = (id.to_owned(), "p".to_owned());
+        let session = StoredSession { id, project, dir: "/s".into() };
+        let mut records = records.to_vec();
+        for record in &mut records {
+            record.session_id = SessionId::new(session.id.as_str());
+        }
+        ConversationPart { session, records, last_copied }
+    }
+
+    #[test]
+    fn prompts_before_a_copy_belong_to_the_conversation() {
+        let original = [
+            stored(2, "r1", None, said("one", None)),
+            stored(3, "r2", None, said("two", None)),
+            stored(4, "r3", None, said("three", None)),
+            stored(5, "r3", None, created(1)),
+            stored(6, "r4", None, said("four", None)),
+        ];
+        let forked = |prompts| Event::SessionForked {
+            parent: SessionId::new("a"),
+            parent_record: 3,
+            history: Vec::new(),
+            prompts,
+            memories: Memories::default(),
+            todos: Vec::new(),
+        };
+        let resumed = || Event::SessionResumed { records: 0, with: None, changed: Vec::new() };
+        let copy = |prompts| {
+            [
+                stored(11, "x", None, resumed()),
+                stored(12, "x", None, forked(prompts)),
+                stored(13, "r9", None, said("other", None)),
+                stored(14, "r9", None, created(2)),
+            ]
+        };
+        let short = |parts: &[ConversationPart]| {
+            let short = |point: RewindPoint| {
+                let checkpoint = point.checkpoint.unwrap_or_default();
+                format!("{}.{} {} {checkpoint}", point.session, point.number, point.text)
+            };
+            of(parts.to_vec()).into_iter().map(short).collect::<Vec<_>>()
+        };
+        // Records of earlier versions do not count the prompts that were copied.
+        for prompts in [2, 0] {
+            let parts = [part("a", &original, 3), part("b", &copy(prompts), u64::MAX)];
+            assert_eq!(short(&parts), ["a.1 one 1", "a.2 two 1", "b.3 other 2"]);
+        }
+        let kept = [part("a", &original, 6), part("b", &copy(4), u64::MAX)];
+        assert_eq!(
+            short(&kept).last_chunk(),
+            Some(&["a.4 four 2".to_owned(), "b.5 other 2".into()])
+        );
+        // The original was removed.
+        assert_eq!(short(&[part("b", &copy(2), u64::MAX)]), ["b.3 other 2"]);
+    }
+
     #[test]
     fn prompts_have_the_checkpoint_of_the_next_effect() {
         let warning = || Event::Warning { message: "w".to_owned() };
@@ -245,7 +334,7 @@ mod tests {
             ),
             stored(10, "r5", None, said("four", None)),
         ];
-        let found: Vec<_> = points(&records)
+        let found: Vec<_> = own(&records)
             .into_iter()
             .map(|point| (point.number, point.record, point.text, point.checkpoint))
             .collect();
@@ -256,7 +345,7 @@ mod tests {
             (4, 10, "four".to_owned(), None),
         ];
         assert_eq!(found, expected);
-        assert_eq!(find(points(&records), 2).unwrap().text, "two");
-        assert_eq!(find(points(&records), 5).unwrap_err().code, ErrorCode::CheckpointNotFound);
+        assert_eq!(find(own(&records), 2).unwrap().text, "two");
+        assert_eq!(find(own(&records), 5).unwrap_err().code, ErrorCode::CheckpointNotFound);
     }
 }

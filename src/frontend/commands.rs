@@ -204,10 +204,11 @@ pub trait CommandContext {
     /// Runs `task` with the skill `name`. If `task` is empty, the skill itself says what to do.
     fn run_skill(&mut self, name: &str, task: &str);
 
-    /// Starts a tool call of the user that reverts the last change by a file tool, or the changes of
-    /// the last run with commands. If there is none, or a file was modified since, an error is
-    /// shown.
-    fn undo(&mut self);
+    /// Starts a tool call of the user that takes back the last change by a file tool, the changes of
+    /// the last run with commands, or the last return of files. If there is none, or a file was
+    /// modified since, an error is shown. `checkpoint`: number of a checkpoint that is restored
+    /// instead.
+    fn undo(&mut self, checkpoint: Option<u64>);
 
     /// Returns to the state before the prompt with this number, counted from 1.
     fn rewind(&mut self, prompt: usize, extent: RewindExtent);

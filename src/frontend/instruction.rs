@@ -194,7 +194,10 @@ fn instruction(members: Value) -> Result<Instruction, String> {
         InstructionLine::Compact { keep } => Instruction::Compact(keep),
         InstructionLine::Context {} => Instruction::Context,
         InstructionLine::Mode { mode } => Instruction::PermissionMode(mode_named(&mode)?),
-        InstructionLine::Undo {} => Instruction::Revert(Revert::LastChange),
+        InstructionLine::Undo { checkpoint } => {
+            let revert = checkpoint.map_or(Revert::LastChange, Revert::ToCheckpoint);
+            Instruction::Revert(revert)
+        }
         InstructionLine::Rewind { prompt, what } => {
             Instruction::Revert(Revert::ToPrompt(prompt, extent_named(&what)?))
         }
@@ -409,6 +412,7 @@ pub fn line_of(instruction: &Instruction) -> Vec<u8> {
         Instruction::Compact(keep) => json!({"type": "compact", "keep": keep}),
         Instruction::Context => json!({"type": "context"}),
         Instruction::Revert(Revert::LastChange) => json!({"type": "undo"}),
+        Instruction::Revert(Revert::ToCheckpoint(id)) => json!({"type": "undo", "checkpoint": id}),
         Instruction::Revert(Revert::ToPrompt(prompt, extent)) => {
             json!({"type": "rewind", "prompt": prompt, "what": extent.name()})
         }

@@ -52,6 +52,7 @@ use posse_base::failure::{Failure, printable};
 use posse_base::shell_words::quoted;
 use remote_session::SessionServer;
 use serde_json::Value;
+use session_records::Changes;
 use session_tree::TreeRow;
 
 /// Last line of a front end: the session with this id, and the command that resumes it with `flags`.
@@ -163,11 +164,17 @@ pub trait Sessions {
     /// current session stays.
     fn resume(&mut self, ready: LoadedSession) -> Result<(OpenedSession, bool), Vec<Failure>>;
 
-    /// Returns a closure that builds the call which reverts the last change of a session that is
-    /// still in effect: one by a file tool, or all changes of the last run with commands. The
-    /// closure changes no file; it fails if there is no such change, or if a file was modified
-    /// since. `session`: id of the session.
-    fn undo(&self, session: &str) -> BackgroundJob<UserCall>;
+    /// Returns a closure that builds the call which takes back the last step of a conversation that
+    /// is still in effect: one change by a file tool, all changes of the last run with commands, or a
+    /// return of files. The closure changes no file; it fails if there is no such step, or if a file
+    /// was modified since. `session`: id of the session. `checkpoint`: number of a checkpoint; the
+    /// call restores it instead.
+    fn undo(&self, session: &str, checkpoint: Option<u64>) -> BackgroundJob<UserCall>;
+
+    /// Returns a closure that compares the files with their state at the start of a conversation. Its
+    /// result is the reason if that is not possible, for example without checkpoints. `session`: id
+    /// of the session.
+    fn net_changes(&self, session: &str) -> BackgroundJob<Result<Changes, String>>;
 
     /// Returns a closure that lists the prompts of a session, the latest first, as pairs of number,
     /// counted from 1, and description: age, number of files that changed since, and text.

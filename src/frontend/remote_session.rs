@@ -34,8 +34,10 @@ pub trait SocketGuard: Send {
 /// Earlier state of files and conversation to which an attached client returns a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Revert {
-    /// The files before the last change: `/undo`.
+    /// The files before the last step: `/undo`.
     LastChange,
+    /// The files of the checkpoint with this number: `/undo N`.
+    ToCheckpoint(u64),
     /// The state before the prompt with this number, counted from 1: `/rewind`.
     ToPrompt(usize, RewindExtent),
 }
@@ -45,6 +47,7 @@ impl fmt::Display for Revert {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Revert::LastChange => f.write_str("/undo"),
+            Revert::ToCheckpoint(id) => write!(f, "/undo {id}"),
             Revert::ToPrompt(prompt, extent) => write!(f, "/rewind {prompt} {}", extent.name()),
         }
     }

@@ -29,7 +29,7 @@ pub struct TreeSession {
 /// A prompt of a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TreePrompt {
-    /// Number in its session, from 1.
+    /// Number in the conversation of its session, from 1.
     pub number: usize,
     /// Number of the first record of its run.
     pub record: u64,
@@ -44,7 +44,8 @@ pub struct TreePrompt {
 pub struct TreePlace {
     /// Id of the session.
     pub session: String,
-    /// Number of the prompt in the session: the place before it. `None`: the end of the session.
+    /// Number of the prompt in the conversation of the session: the place before it. `None`: the end
+    /// of the session.
     pub prompt: Option<usize>,
     /// True if the session is the current one.
     pub is_current: bool,

@@ -245,7 +245,8 @@ impl SessionSummary {
         self.started_ms.get_or_insert(record.ts);
         match record.event {
             Event::SessionStarted { cwd, agent, model, forked_from, .. } => {
-                self.forked_from = forked_from;
+                // A change of the model records another start, without the original.
+                self.forked_from = self.forked_from.take().or(forked_from);
                 self.cwd = Some(cwd);
                 self.agent = Some(agent);
                 self.model = Some(model);

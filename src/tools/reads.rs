@@ -47,7 +47,7 @@ pub struct ReadTable {
 struct LastWrite {
     /// Key of the agent that wrote the file, from [`CallContext::reader`].
     reader: String,
-    /// Agent path of the writer: the agents from the root to it, separated by `/`.
+    /// Agent path of the writer, the agents from the root to it, separated by `/`; or `the user`.
     path: String,
     call: CallId,
     /// SHA-256 of the written content, in hex.
@@ -159,16 +159,7 @@ impl ReadTable {
     /// Records that the agent of `call` wrote the file at `path`, and so knows its new version, of
     /// which nothing counts as shown. `content` is the SHA-256 of the new content in hex.
     pub(crate) fn wrote(&self, call: &CallContext, path: &Path, content: String) {
-        if self.written.len() >= FILES_MAX && !self.written.contains_key(path) {
-            self.written.clear();
-        }
-        let written = LastWrite {
-            reader: call.reader().to_owned(),
-            path: call.origin.agent_path.clone(),
-            call: call.call_id.clone(),
-            content: content.clone(),
-        };
-        self.written.insert(path.to_owned(), written);
+        self.note_write(call, path, content.clone());
         self.with(call, path, |seen| {
             seen.content = content;
             seen.call = call.call_id.clone();
@@ -176,12 +167,36 @@ impl ReadTable {
         });
     }
 
+    fn note_write(&self, call: &CallContext, path: &Path, content: String) {
+        if self.written.len() >= FILES_MAX && !self.written.contains_key(path) {
+            self.written.clear();
+        }
+        let written = LastWrite {
+            reader: call.reader().to_owned(),
+            path: if call.by_user { "the user".to_owned() } else { call.origin.agent_path.clone() },
+            call: call.call_id.clone(),
+            content,
+        };
+        self.written.insert(path.to_owned(), written);
+    }
+
+    /// Records that the user has restored the file at `path` with `call`. Its agent, which is told of
+    /// the restore, may change the file if it knew the file before. `content` is the SHA-256 of the
+    /// restored content in hex.
+    pub fn restored(&self, call: &CallContext, path: &Path, content: String) {
+        let is_reader = |seen: &FileKnowledge| seen.agent == call.reader();
+        if self.files.get(path).is_some_and(|all| all.iter().any(is_reader)) {
+            return self.wrote(call, path, content);
+        }
+        self.note_write(call, path, content);
+    }
+
     /// Fails if the agent of `call` may not change the file at `place`, whose content has the hash
     /// `content`.
     ///
     /// That is so if the agent has seen another version, or if it has seen none and another agent
     /// wrote this version. If `always` is true, it is also so if the agent has not read the file at
-    /// all.
+    /// all. The user may change every file.
     pub(crate) fn require(
         &self,
         call: &CallContext,
@@ -189,6 +204,9 @@ impl ReadTable {
         content: &str,
         always: bool,
     ) -> Result<(), ToolError> {
+        if call.by_user {
+            return Ok(());
+        }
         let shown = place.shown();
         let who = || self.last_writer(place.absolute(), Some(content));
         let all = self.files.get(place.absolute());

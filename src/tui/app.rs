@@ -99,8 +99,9 @@ pub(super) enum Effect {
     Switch(SessionSwitch),
     /// Run a task with a skill: name of the skill, and the task, which may be empty.
     RunSkill(String, String),
-    /// Find the last change by a file tool, and start the call that reverts it.
-    Undo,
+    /// Find the last step and start the call that takes it back; with a number, the call that
+    /// restores this checkpoint.
+    Undo(Option<u64>),
     /// Open the selector for the prompts to which the user can return.
     ListRewindPoints,
     /// Open the selector for the branches of the conversation.

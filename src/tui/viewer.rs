@@ -7,6 +7,7 @@ use crate::theme::{Role, Theme};
 use crate::view::Outputs;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use posse_frontend::session_records::{Changes, FileDiff};
 use ratatui::text::Line;
 
 /// A page of the viewer.
@@ -55,15 +56,13 @@ impl Viewer {
         Viewer { pages: vec![page], at: 0, scroll: 0, size: (0, 0) }
     }
 
-    /// A viewer of file changes, one on each page, opened at the last one. `None` if there are
-    /// none.
-    pub(super) fn of_diffs(diffs: Vec<String>) -> Option<Viewer> {
-        let page = |text: String| {
-            let file = text.lines().find_map(|line| line.strip_prefix("+++ "));
-            let title = file.map_or("a change", |file| file.strip_prefix("b/").unwrap_or(file));
-            ViewerPage { title: format!("change {title}"), text, is_diff: true }
-        };
-        Viewer::of_pages(diffs.into_iter().map(page).collect())
+    /// A viewer of file changes, one on each page: the differences from the start of the conversation
+    /// from the first one, single edits from the last one. `None` if there are none.
+    pub(super) fn of_changes(changes: Changes) -> Option<Viewer> {
+        let page = |FileDiff { title, text }| ViewerPage { title, text, is_diff: true };
+        let viewer = Viewer::of_pages(changes.diffs.into_iter().map(page).collect())?;
+        let at = if changes.is_net { 0 } else { viewer.at };
+        Some(Viewer { at, ..viewer })
     }
 
     /// Handles a key. Returns `false` if the key closes the viewer.

@@ -370,7 +370,7 @@ fn session_tools(
         debug_assert!(!taken, "built-in tools have names of their own");
     }
     if let Some(checkpoints) = &space.checkpoints {
-        builtin.register(checkpoints.tool()).ok();
+        builtin.register(checkpoints.tool(Arc::clone(&space.env.reads))).ok();
     }
     let multi_agent = setup.settings.multi_agent;
     let worktrees =

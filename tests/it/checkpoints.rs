@@ -309,7 +309,7 @@ fn changes_of_the_user_are_shown_before_they_are_replaced() {
     assert!(machine.work("later").exists());
     terminal.press("/rewind 1 all\r");
     terminal.see("restored 3 files of checkpoint 1: ");
-    terminal.see("has the state before the restore");
+    terminal.see("`/undo 2` takes the restore back");
     terminal.see("> ");
     // The copy of the session ends before the mode was changed, and has the stricter mode.
     terminal.press("/permission-mode edits\r");

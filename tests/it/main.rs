@@ -123,6 +123,7 @@ mod commands;
 mod model_requests;
 mod plain;
 mod tui;
+mod undo;
 
 // Cost and budget.
 mod ledger;

@@ -62,7 +62,7 @@ fn an_attached_person_returns_files_and_conversation_of_line_mode() {
     person.see("2 files    first task");
     person.see("/rewind N files");
     person.press("/rewind 9 files\r");
-    person.see("there is no prompt 9 in this session; fix: /rewind lists them");
+    person.see("there is no prompt 9 in this conversation; fix: /rewind lists them");
     person.press("/rewind 2\r");
     person.see("/rewind 2 conversation  conversation only");
     assert_eq!(machine.read("a"), "3\n");
@@ -115,9 +115,20 @@ fn an_attached_program_returns_the_terminal_ui_to_a_prompt() {
     client.send(&json!({"type": "rewind", "prompt": 1, "what": "files"}));
     let failed = client.wait_for("attach.failed");
     assert!(failed["message"].as_str().unwrap().contains("no file was changed"), "{failed}");
+    // The return, and then the run.
+    for content in ["2\n", "1\n"] {
+        client.send(&json!({"type": "undo"}));
+        client.wait_for("attach.done");
+        client.wait_for("message.queued");
+        assert_eq!(machine.read("a"), content);
+    }
     client.send(&json!({"type": "undo"}));
     let failed = client.wait_for("attach.failed");
     assert!(failed["message"].as_str().unwrap().contains("no change to undo"), "{failed}");
+    client.send(&json!({"type": "undo", "checkpoint": 4}));
+    client.wait_for("attach.done");
+    client.wait_for("message.queued");
+    assert_eq!(machine.read("a"), "2\n");
     machine.write("a", "of the user\n");
     client.send(&json!({"type": "rewind", "prompt": 1, "what": "all"}));
     let failed = client.wait_for("attach.failed");

@@ -322,7 +322,7 @@ fn branches_are_a_tree_with_labels_and_places_to_go_to() {
     ended.assert_code(0);
     for text in [
         "  3     \u{2514} Branch B",
-        "  6 \u{25cf}     1. third way",
+        "  6 \u{25cf}     2. third way",
         "(prompt 1 is labelled: start here)",
         "(prompt 1 has no label)",
         "There is no row 9; /tree lists them.",

@@ -336,6 +336,8 @@ pub struct CallContext {
     pub agent: String,
     /// Invocation of the calling agent.
     pub origin: Arc<Origin>,
+    /// True if the user makes the call at a front end, on behalf of the main agent.
+    pub by_user: bool,
 }
 
 impl CallContext {

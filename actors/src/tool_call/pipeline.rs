@@ -568,6 +568,7 @@ impl Pipeline {
             call_id: self.call.id.clone(),
             agent: self.origin.agent.clone(),
             origin: Arc::clone(&self.origin),
+            by_user: self.caller == Caller::User,
         }
     }
 }

@@ -424,6 +424,7 @@ async fn fork_leaves_the_original_unchanged() {
     assert_eq!(history_error(&after.messages), None);
     assert_eq!(users(&after.messages), ["first"]);
     assert_eq!(after.forked_from, Some(branch));
+    assert_eq!(after.prompts, 1, "that of the original counts");
     assert_eq!(after.usage.input_tokens, whole_usage(&records), "it pays only for itself");
     check_pairs(&records);
 }

@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use posse_actors::ports::Operation;
+use posse_base::hex::sha256;
 use posse_base::ignore_files::IgnoreTexts;
 use posse_base::protected::{fold, is_protected_in, names_in};
 use posse_tools::workspace::{FOLDER, RepositoryParts, open_beneath};
@@ -30,6 +31,8 @@ pub struct Restored {
     pub files: Vec<ChangedFile>,
     /// Files that stay as they were, with the reason.
     pub kept: Vec<(String, String)>,
+    /// Absolute paths of the restored files that have a content now, with its SHA-256 in hex.
+    pub contents: Vec<(PathBuf, String)>,
 }
 
 /// Reason for which the state of a repository stays as it is: the check after a command has not
@@ -102,13 +105,13 @@ impl Store {
         let trigger = Trigger::Restore { checkpoint: checkpoint.id };
         let before = self.record(new, trigger, &present, left_out)?;
         let mut restored = self.remove_files(&files, &present, &mut kept);
-        self.write_files(&files, &present, &mut restored, &mut kept)?;
+        let contents = self.write_files(&files, &present, &mut restored, &mut kept)?;
         self.bring_back_objects(&checkpoint, &mut kept);
         let (snapshot, _) = self.update(&mut last, &Files::new(), &|_, _| {})?;
         let undo = Checkpoint { after: Some(state_of(snapshot)), ..before };
         undo.write(&self.records())?;
         restored.sort_by(|one, other| (one.root, &one.path).cmp(&(other.root, &other.path)));
-        Ok(Some(Restored { undo, files: restored, kept }))
+        Ok(Some(Restored { undo, files: restored, kept, contents }))
     }
 
     /// The plan, and what the present state, with which it compares the checkpoint, leaves out.
@@ -272,13 +275,16 @@ impl Store {
         removed
     }
 
+    /// Writes the files that the checkpoint contains. Returns their paths with the SHA-256 of their
+    /// contents.
     fn write_files(
         &self,
         files: &[ChangedFile],
         present: &Snapshot,
         restored: &mut Vec<ChangedFile>,
         kept: &mut Vec<(String, String)>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Vec<(PathBuf, String)>, StoreError> {
+        let mut contents = Vec::new();
         let written: Vec<(&ChangedFile, Kind, &str)> = files
             .iter()
             .filter_map(|file| file.after.as_ref().map(|(kind, id)| (file, *kind, &**id)))
@@ -289,12 +295,18 @@ impl Store {
             let Some(root) = self.workspace.root_directory(file.root) else { return Ok(()) };
             let known = present.entry(file.root, &file.path).map(|entry| entry.stamp);
             match writer::write(root, file.relative(), kind, &content, known.as_ref()) {
-                Ok(()) => restored.push(file.clone()),
+                Ok(()) => {
+                    restored.push(file.clone());
+                    let path = self.root(file.root).filter(|_| kind != Kind::Link);
+                    let path = path.map(|root| root.join(file.relative()));
+                    contents.extend(path.map(|path| (path, sha256(&content))));
+                }
                 Err(error) if crate::git::is_full(&error) => return Err(StoreError::Full),
                 Err(error) => kept.push((file.name(), error.to_string())),
             }
             Ok(())
-        })
+        })?;
+        Ok(contents)
     }
 
     /// Brings back lost objects of the repositories whose refs the checkpoint contains.

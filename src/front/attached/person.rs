@@ -39,7 +39,7 @@ const HELP: &str = "  /stop [all]   stop what runs there; all: agents in the bac
     \x20 /compact [WHAT]  make the history shorter; WHAT is to be kept in it\n\
     \x20 /context      what a request is made of\n\
     \x20 /permission-mode MODE  change the permission mode of the session\n\
-    \x20 /undo         revert the last file change, or what the last run with commands changed\n\
+    \x20 /undo [N]     take back the last change of files; N: restore the files of checkpoint N\n\
     \x20 /rewind [N [WHAT]]  return to the state before prompt N; without N: list the prompts\n\
     \x20 /rename TITLE  give the session a title\n\
     \x20 !COMMAND      run a command yourself, under the same rules; !!COMMAND: the model is not told\n\
@@ -160,8 +160,9 @@ impl CommandContext for TypedEffect {
     fn switch(&mut self, _: SessionSwitch) {}
     fn run_skill(&mut self, _: &str, _: &str) {}
 
-    fn undo(&mut self) {
-        *self = TypedEffect::Send(Instruction::Revert(Revert::LastChange));
+    fn undo(&mut self, checkpoint: Option<u64>) {
+        let revert = checkpoint.map_or(Revert::LastChange, Revert::ToCheckpoint);
+        *self = TypedEffect::Send(Instruction::Revert(revert));
     }
 
     fn tree(&mut self, _: usize, _: Option<String>) {}
@@ -525,10 +526,13 @@ mod tests {
                 TypedEffect::Send(Instruction::Revert(Revert::ToPrompt(2, RewindExtent::Both))),
             ),
             ("/undo", TypedEffect::Send(Instruction::Revert(Revert::LastChange))),
+            ("/undo 7", TypedEffect::Send(Instruction::Revert(Revert::ToCheckpoint(7)))),
             (
                 "/undo it",
                 TypedEffect::Tell(
-                    "/undo takes no argument; /rewind N WHAT returns further\n".to_owned(),
+                    "write /undo, or /undo N with the number of a checkpoint; /rewind returns \
+                     further\n"
+                        .to_owned(),
                 ),
             ),
             (

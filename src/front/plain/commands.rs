@@ -109,8 +109,8 @@ impl CommandContext for LineCommand {
         self.run(|mode| Box::pin(mode.run_skill(name, task)));
     }
 
-    fn undo(&mut self) {
-        self.run(|mode| Box::pin(mode.undo()));
+    fn undo(&mut self, checkpoint: Option<u64>) {
+        self.run(move |mode| Box::pin(mode.undo(checkpoint)));
     }
 
     fn rewind(&mut self, prompt: usize, extent: RewindExtent) {
@@ -206,7 +206,12 @@ impl LineMode<'_> {
             Page::Help => help(),
             Page::Keys => KEYS.to_owned(),
             Page::Status => self.status().await,
-            Page::Changes => changes(&self.current.session).await.text(),
+            Page::Changes => {
+                let session = &self.current.session;
+                let net = self.sessions.net_changes(session.id().as_str());
+                let Some(net) = self.run_job(net).await else { return };
+                changes(&self.current.session, net).await.text()
+            }
         };
         self.print_lines(text).await;
     }
@@ -271,8 +276,8 @@ impl LineMode<'_> {
         }
     }
 
-    async fn undo(&mut self) {
-        let errand = self.sessions.undo(self.current.session.id().as_str());
+    async fn undo(&mut self, checkpoint: Option<u64>) {
+        let errand = self.sessions.undo(self.current.session.id().as_str(), checkpoint);
         if let Some(wanted) = self.run_job(errand).await {
             self.call(wanted).await;
         }
@@ -427,7 +432,8 @@ impl LineMode<'_> {
         }
         let id = self.current.session.id().to_string();
         let errand: BackgroundJob<Rewind> = match request.revert {
-            Revert::LastChange => Rewind::of_call(self.sessions.undo(&id)),
+            Revert::LastChange => Rewind::of_call(self.sessions.undo(&id, None)),
+            Revert::ToCheckpoint(of) => Rewind::of_call(self.sessions.undo(&id, Some(of))),
             Revert::ToPrompt(prompt, extent) => self.sessions.rewind(&id, prompt, extent),
         };
         let refused = match tokio::task::spawn_blocking(errand).await {

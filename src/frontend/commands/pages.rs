@@ -36,7 +36,7 @@ pub(super) const STATUS: Command = Command {
 
 pub(super) const DIFF: Command = Command {
     name: "diff",
-    help: "show each change of file tools in this session",
+    help: "show how the files differ from the start of the conversation",
     group: CommandGroup::Files,
     run: |context, _| context.show(Page::Changes),
     ..COMMAND

@@ -37,8 +37,8 @@ impl CommandContext for RecordingContext {
         self.add(("skill", name, task));
     }
 
-    fn undo(&mut self) {
-        self.add("undo");
+    fn undo(&mut self, checkpoint: Option<u64>) {
+        self.add(("undo", checkpoint));
     }
 
     fn rewind(&mut self, prompt: usize, extent: RewindExtent) {

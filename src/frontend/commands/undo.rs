@@ -1,18 +1,21 @@
-//! `/undo`: reverts the last change of files.
+//! `/undo`: takes back the last step, or restores a checkpoint.
 
 use crate::commands::{Availability, COMMAND, Command, CommandGroup};
 
 pub(super) const UNDO: Command = Command {
     name: "undo",
-    help: "revert the last file change, or what the last run with commands changed",
+    argument: "[N]",
+    help: "take back the last change of files, also of commands; with N: restore checkpoint N",
     group: CommandGroup::Files,
     when: Availability::Idle,
-    run: |context, argument| {
-        if argument.is_none() {
-            return context.undo();
+    run: |context, argument| match argument.map(|id| id.trim().parse()) {
+        None => context.undo(None),
+        Some(Ok(id)) => context.undo(Some(id)),
+        Some(Err(_)) => {
+            let text = "write /undo, or /undo N with the number of a checkpoint; /rewind \
+                            returns further\n";
+            context.tell(text.to_owned());
         }
-        let text = "/undo takes no argument; /rewind N WHAT returns further\n".to_owned();
-        context.tell(text);
     },
     ..COMMAND
 };

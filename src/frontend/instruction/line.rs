@@ -98,7 +98,11 @@ pub(super) enum InstructionLine {
     },
     /// Takes back the last change of files, if nothing runs. Result, at the end: `restored`.
     #[serde(rename = "undo")]
-    Undo {},
+    Undo {
+        /// Number of a checkpoint whose files are restored instead.
+        #[serde(default)]
+        checkpoint: Option<u64>,
+    },
     /// Returns to the state before a prompt, if nothing runs. If that replaces changes of the user,
     /// it fails with their names, and the same instruction again restores the files. Result, at the
     /// end: `restored`, and `prompt` and `sessionId` of the copy if the conversation returns.
@@ -171,7 +175,7 @@ pub(super) enum InstructionLine {
         /// Id of the session of the prompt; without it, this session.
         #[serde(default)]
         session: Option<String>,
-        /// Number of the prompt in its session, counted from 1.
+        /// Number of the prompt in the conversation of its session, as in `tree`, counted from 1.
         prompt: u32,
         /// The label; empty to remove it.
         label: String,
@@ -279,8 +283,8 @@ pub(super) enum InstructionLine {
     /// current position).
     #[serde(rename = "tree")]
     Tree {},
-    /// Returns the prompts to which `rewind` and `fork` can return: `prompts` with `prompt`
-    /// (number) and `text`, the latest first.
+    /// Returns the prompts of the conversation, also those before a copy, to which `rewind` and `fork`
+    /// can return: `prompts` with `prompt` (number) and `text`, the latest first.
     #[serde(rename = "prompts")]
     Prompts {},
     /// Writes the session as a document. Result: `path`.

@@ -1,7 +1,11 @@
 //! Known file versions and their consequences.
 
 use std::fs;
+use std::sync::Arc;
 
+use posse_actors::ports::CallContext;
+use posse_actors::testing::call_of_main;
+use posse_base::hex::sha256;
 use serde_json::{Value, json};
 
 use crate::testing::ToolFixture;
@@ -85,6 +89,35 @@ fn file_changed_since_reading_is_not_edited() {
     assert!(edit(&desk, "build", "a", "x").starts_with("updated f"));
     // An agent knows what it wrote.
     assert!(edit(&desk, "build", "x", "y").starts_with("updated f"));
+}
+
+#[test]
+fn files_that_the_user_restores_are_known_to_the_agent_that_is_told() {
+    let mut shared = None;
+    let desk = ToolFixture::set(|env| {
+        shared = Some((Arc::clone(&env.reads), env.workspace.clone()));
+    });
+    let (reads, workspace) = shared.unwrap();
+    let path = desk.put("f", "a\n");
+    read(&desk, "build", "c1");
+    assert!(edit(&desk, "build", "a", "b").starts_with("updated f"));
+    fs::write(&path, "a\n").unwrap();
+    let restore = || CallContext { by_user: true, ..call_of_main("session-1", "r", "build") };
+    reads.restored(&restore(), &path.canonicalize().unwrap(), sha256(b"a\n"));
+    assert!(edit(&desk, "build", "a", "c").starts_with("updated f"));
+    // Other agents, and the version after the restore, are guarded as before.
+    fs::write(&path, "a\n").unwrap();
+    reads.restored(&restore(), &path.canonicalize().unwrap(), sha256(b"a\n"));
+    fs::write(&path, "b\n").unwrap();
+    assert!(edit(&desk, "build", "b", "c").starts_with("EDT004 f changed since r saw it"));
+    fs::write(&path, "a\n").unwrap();
+    let blind = "EDT004 you have not seen f as it is: the user wrote it in r; read it first";
+    reads.restored(&restore(), &path.canonicalize().unwrap(), sha256(b"a\n"));
+    assert_eq!(edit(&desk, "third", "a", "c"), blind);
+    // The user may change what no agent has read.
+    let place = workspace.locate("f").unwrap();
+    assert!(reads.require(&call_of_main("s", "w", "fourth"), &place, "other", true).is_err());
+    assert_eq!(reads.require(&restore(), &place, "other", true), Ok(()));
 }
 
 #[test]

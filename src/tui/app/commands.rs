@@ -79,8 +79,8 @@ impl CommandContext for AppCommand<'_> {
         self.push(Effect::RunSkill(name.to_owned(), task.to_owned()));
     }
 
-    fn undo(&mut self) {
-        self.echo().effects.push(Effect::Undo);
+    fn undo(&mut self, checkpoint: Option<u64>) {
+        self.echo().effects.push(Effect::Undo(checkpoint));
     }
 
     fn rewind(&mut self, prompt: usize, extent: RewindExtent) {
@@ -189,13 +189,18 @@ impl App {
     pub(crate) fn show_changes(&mut self, changes: Changes) {
         if changes.diffs.is_empty() {
             self.view.push_user_input("/diff".to_owned());
-            self.view.note(Role::Dim, format!("({})", changes.text().trim_end()));
+            let text = changes.text();
+            let (sentence, remark) = text.split_once('\n').unwrap_or((&text, ""));
+            self.view.note(Role::Dim, format!("({sentence})"));
+            if !remark.is_empty() {
+                self.view.note(Role::Dim, remark.trim_end().to_owned());
+            }
             return;
         }
         if !changes.remark.is_empty() {
-            self.view.note(Role::Dim, changes.remark);
+            self.view.note(Role::Dim, changes.remark.clone());
         }
-        self.viewer = Viewer::of_diffs(changes.diffs);
+        self.viewer = Viewer::of_changes(changes);
     }
 
     /// Shows the answer to a command in the transcript. An answer of more than [`LINES_MAX`] lines,

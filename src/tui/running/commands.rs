@@ -198,7 +198,8 @@ impl Tui<'_> {
         }
         let session = &self.app.session;
         let job = match request.revert {
-            Revert::LastChange => Rewind::of_call(self.environment.undo(session)),
+            Revert::LastChange => Rewind::of_call(self.environment.undo(session, None)),
+            Revert::ToCheckpoint(id) => Rewind::of_call(self.environment.undo(session, Some(id))),
             Revert::ToPrompt(prompt, extent) => self.environment.rewind(session, prompt, extent),
         };
         let text = format!("({}: {})", printable(&request.client), request.revert);
@@ -271,14 +272,18 @@ impl Tui<'_> {
         self.look_up(READING_SESSIONS, job, ready);
     }
 
-    /// Starts a lookup that reads all file changes of the conversation and then shows them.
+    /// Starts a lookup that compares the files with the start of the conversation, and then shows the
+    /// differences.
     pub(super) fn show_changes(&mut self) {
         if self.has_session()
             && let Some(current) = &self.current
         {
             let session = current.session.clone();
-            let work = async move { Ok(LookupResult::Changes(changes(&session).await)) };
-            self.start_lookup(COLLECTING, work);
+            let net = self.environment.net_changes(&self.app.session);
+            self.start_lookup(COLLECTING, async move {
+                let net = run_blocking(net).await?;
+                Ok(LookupResult::Changes(changes(&session, net).await))
+            });
         }
     }
 

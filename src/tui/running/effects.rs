@@ -55,8 +55,8 @@ impl Tui<'_> {
                 }
                 Effect::Switch(to) => self.switch_session(to).await,
                 Effect::RunSkill(name, task) => self.run_skill(&name, &task),
-                Effect::Undo => {
-                    let call = self.environment.undo(&self.app.session);
+                Effect::Undo(checkpoint) => {
+                    let call = self.environment.undo(&self.app.session, checkpoint);
                     self.look_up(READING_SESSIONS, call, LookupResult::Undo);
                 }
                 Effect::ListRewindPoints => {

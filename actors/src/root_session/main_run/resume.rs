@@ -11,7 +11,7 @@ use ractor::SpawnErr;
 use crate::agent_invocation::Resumed;
 use crate::agent_invocation::UnfinishedCall;
 use crate::conversation::{CallId, ContentPart, Message, text_of};
-use crate::event::{Branch, Event, MessageKind, Origin, ResumedConfig, TodoItem, ToolFailureClass};
+use crate::event::{Branch, Event, MessageKind, Origin, ResumedConfig, ToolFailureClass};
 use crate::ledger::{Accounts, RecoveredUsage};
 use crate::outcome::Memories;
 use crate::ports::ToolOutput;
@@ -71,8 +71,7 @@ impl State {
             self.base.report_fork_jobs(replayed, &mut self.main_run);
         }
         if let Some(branch) = &resumption.branch {
-            let (memories, todos) = (Memories::of(replayed), replayed.todos.clone());
-            self.base.branch_off(branch, memories, todos, &self.main_run);
+            self.base.branch_off(branch, replayed, &self.main_run);
         } else {
             let records = replayed.last_record;
             let (with, changed) = (Some(Box::new(self.base.with())), resumption.changed.clone());
@@ -205,7 +204,8 @@ impl SessionBase {
         }
     }
 
-    fn branch_off(&self, branch: &Branch, memories: Memories, todos: Vec<TodoItem>, run: &MainRun) {
+    fn branch_off(&self, branch: &Branch, replayed: &Replayed, run: &MainRun) {
+        let memories = Memories::of(replayed);
         if let Some(delegation_handle) = &self.delegation_handle {
             delegation_handle.memories.lock().clone_from(&memories);
         }
@@ -214,8 +214,9 @@ impl SessionBase {
             parent: branch.session.clone(),
             parent_record: branch.record,
             history: run.history.clone(),
+            prompts: replayed.prompts,
             memories,
-            todos,
+            todos: replayed.todos.clone(),
         };
         self.transcript.note(None, forked);
         for queued in &run.queued {

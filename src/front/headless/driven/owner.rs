@@ -194,7 +194,8 @@ impl Driven<'_> {
         self.needs_idle()?;
         let id = self.front.session.id().to_string();
         let job = match revert {
-            Revert::LastChange => Rewind::of_call(self.sessions.undo(&id)),
+            Revert::LastChange => Rewind::of_call(self.sessions.undo(&id, None)),
+            Revert::ToCheckpoint(of) => Rewind::of_call(self.sessions.undo(&id, Some(of))),
             Revert::ToPrompt(number, extent) => self.sessions.rewind(&id, number, extent),
         };
         let rewind = self.run_job(job).await?;

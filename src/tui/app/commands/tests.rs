@@ -6,7 +6,7 @@ use crossterm::event::{KeyCode, KeyEvent};
 use posse_actors::conversation::{ContentPart, MessageId};
 use posse_actors::event::{ContextUse, Event, MessageKind};
 use posse_frontend::commands::{COMMANDS, Command};
-use posse_frontend::session_records::Changes;
+use posse_frontend::session_records::{Changes, FileDiff};
 
 use crate::app::Effect;
 use crate::testing::{TestScreen, question};
@@ -111,11 +111,23 @@ fn long_answers_and_changes_open_in_the_viewer() {
     assert_eq!(stage.types("/diff\n"), [Effect::ShowChanges]);
     stage.app.show_changes(Changes::default());
     assert!(stage.screen(60, 20).contains("(No file was changed in this conversation.)"));
-    let diff = |file: &str| format!("--- a/{file}\n+++ b/{file}\n@@ -1 +1 @@\n-old\n+new {file}");
-    let diffs = vec![diff("one"), diff("two")];
-    stage.app.show_changes(Changes { diffs, remark: String::new() });
+    let remark = "(not compared: a)\n".to_owned();
+    stage.app.show_changes(Changes { remark, is_net: true, ..Changes::default() });
     let screen = stage.screen(60, 20);
-    assert!(screen.contains("2/2 change two") && screen.contains("1 +new two"), "{screen}");
+    assert!(screen.contains("start of this conversation.)\n(not compared: a)\n"), "{screen}");
+    let diff = |file: &str| FileDiff {
+        title: format!("modified {file} (+1 -1)"),
+        text: format!("--- a/{file}\n+++ b/{file}\n@@ -1 +1 @@\n-old\n+new {file}"),
+    };
+    let diffs = vec![diff("one"), diff("two")];
+    let changes = |is_net| Changes { diffs: diffs.clone(), is_net, ..Changes::default() };
+    stage.app.show_changes(changes(true));
+    let screen = stage.screen(60, 20);
+    assert!(screen.contains("1/2 modified one (+1 -1)"), "{screen}");
+    stage.types("q");
+    stage.app.show_changes(changes(false));
+    let screen = stage.screen(60, 20);
+    assert!(screen.contains("2/2 modified two") && screen.contains("1 +new two"), "{screen}");
     stage.presses(KeyEvent::from(KeyCode::Left));
     assert!(stage.screen(60, 20).contains("new one"));
 }
