@@ -19,6 +19,7 @@ pub mod notices;
 pub mod notifications;
 pub mod notifier;
 pub mod outcome;
+pub mod past_conversation;
 pub mod plan_modes;
 pub mod queue;
 pub mod quiet_period;

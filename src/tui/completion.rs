@@ -184,7 +184,8 @@ impl Completion {
     pub(super) fn go(&mut self, down: bool) {
         let last = self.items.len() - 1;
         self.chosen = Some(match (self.chosen, down) {
-            (None, true) => 0,
+            // The first one is marked already.
+            (None, true) => last.min(1),
             (None | Some(0), false) => last,
             (Some(at), true) => (at + 1) % self.items.len(),
             (Some(at), false) => at - 1,
@@ -213,7 +214,7 @@ impl Completion {
         let at = self.chosen.unwrap_or_default();
         let from = (at + 1).saturating_sub(shown);
         let has_text = self.items.iter().any(|item| !item.what.is_empty());
-        let label_max = if has_text { LABEL_COLUMNS_MAX } else { columns };
+        let label_max = if has_text { LABEL_COLUMNS_MAX.min(columns * 2 / 5) } else { columns };
         let labels = self.items.iter().map(|item| width(&item.label)).max().unwrap_or_default();
         let labels = labels.min(label_max);
         let one = |(nth, item): (usize, &CompletionItem)| {

@@ -537,8 +537,8 @@ impl PermissionPrompts {
             (Some(Scope::Once), "y", "once"),
             (Some(Scope::Agent), "i", "for this agent"),
             (Some(Scope::Session), "s", "this session"),
-            (Some(Scope::Project), "p", "this project, until it expires"),
-            (Some(Scope::Global), "a", "everywhere, until it expires"),
+            (Some(Scope::Project), "p", "this project, until the grant expires"),
+            (Some(Scope::Global), "a", "everywhere, until the grant expires"),
             (None, "n", "no"),
             (None, "r", "no, and say why"),
         ];

@@ -10,6 +10,7 @@ mod attention;
 mod commands;
 mod effects;
 mod messages;
+mod past;
 mod session;
 mod shutdown;
 mod status_line;
@@ -253,11 +254,15 @@ impl Tui<'_> {
         let resumed = settings.resumption.as_ref();
         let title = resumed.and_then(|resumed| resumed.replayed.title.clone());
         let has_history = settings.resumption.is_some() || !settings.history.is_empty();
+        let end = resumed.map(|resumed| (resumed.branch.clone(), resumed.replayed.last_record));
         match Box::pin(CurrentSession::start(opened, &mut self.app)).await {
             Ok(current) => {
                 self.app.view.parked = None;
                 self.current = Some(current);
                 self.enter_notifier(title);
+                if let Some((branch, last)) = end {
+                    self.read_past(branch, last);
+                }
                 if has_history {
                     self.request(|session| async move {
                         let used = session.context().await?;

@@ -212,12 +212,17 @@ impl Theme {
             (_, Some(palette)) => {
                 // A theme for another kind of background does not fit that of the terminal.
                 let fits = |own: &Rgb| own.is_light() == palette.background.is_light();
-                let terminal = self.background.filter(fits).unwrap_or(palette.background);
+                let known = self.background.filter(fits);
+                let terminal = known.unwrap_or(palette.background);
                 let mut style = without_colour(role);
                 style.add_modifier.remove(Modifier::DIM);
                 style.fg = palette.foreground(role).map(|color| color.shown(self.depth));
                 let background = palette.background(role, terminal);
                 style.bg = background.map(|color| color.shown(self.depth));
+                if style.bg.is_some() && known.is_none() {
+                    // The terminal's own text may not be readable on this background.
+                    style.fg = Some(palette.text.shown(self.depth));
+                }
                 if matches!(role, Role::Bad | Role::Warn | Role::Added) || style.bg.is_some() {
                     style.add_modifier = Modifier::empty();
                 }
@@ -364,6 +369,9 @@ mod tests {
     fn background_that_does_not_fit_the_theme_is_ignored() {
         let light = named("light", ColorDepth::Truecolor);
         assert_eq!(light.on_background(Rgb(0, 0, 0)).style(Role::Band), light.style(Role::Band));
+        // Its own text would be black on dark.
+        let dark = named("dark", ColorDepth::Truecolor).on_background(Rgb(255, 255, 255));
+        assert_eq!(dark.style(Role::Band).fg, Some(Color::Rgb(0xd8, 0xdb, 0xe0)));
         let other = light.on_background(Rgb(0xee, 0xee, 0xee));
         assert_ne!(other.style(Role::Band), light.style(Role::Band));
     }

@@ -299,7 +299,7 @@ fn input_during_a_task_steers_at_the_next_step() {
     tmux.wait_for("[n] no");
     thread::sleep(SILENCE);
     tmux.presses("y");
-    tmux.wait_for("Enter: send now");
+    tmux.wait_for("Enter: send at the next step");
     tmux.types("and mind the gap");
     tmux.presses("Enter");
     tmux.wait_for("⤷ at the next step: and mind the gap");
@@ -501,6 +501,9 @@ fn flags_open_the_ui_and_exit_names_the_resume_command() {
     assert!(last().lines().last().unwrap().contains(&line), "{}", last());
     drop(tmux);
     let tmux = Tmux::open(&machine, &["tui", "-c", "--fork", "--config", &config]);
+    // The conversation of the original is shown again.
+    tmux.wait_for("Done in");
+    assert!(tmux.screen().contains("❯ first\n\nOne.\n"), "{}", tmux.screen());
     tmux.says("second");
     tmux.wait_for("Otherwise.");
     assert!(!last().contains("resumed after") && last().contains("fork of session"), "{}", last());

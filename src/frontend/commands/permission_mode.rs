@@ -43,7 +43,7 @@ fn select(context: &mut dyn CommandContext, name: &str) {
         let names = PermissionMode::KNOWN.map(PermissionMode::as_str);
         let meant = nearest(name, names).map(|meant| format!(", did you mean {meant}?"));
         let text = format!(
-            "there is no permission mode {}{}; choose one of {}\n",
+            "There is no permission mode \"{}\"{}; modes: {}.\n",
             printable(name),
             meant.unwrap_or_default(),
             names.join(", ")

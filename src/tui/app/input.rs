@@ -101,11 +101,13 @@ impl App {
         match typed {
             ParsedLine::Blank => (),
             ParsedLine::Text(text) => self.effects.push(Effect::Say(text, kind)),
-            ParsedLine::Command(Command { when: Availability::Idle, .. }, _)
-            | ParsedLine::Shell(_)
-                if self.busy =>
-            {
-                self.view.note(Role::Dim, "(not available while a task runs; Esc stops it)");
+            ParsedLine::Command(Command { when: Availability::Idle, name, .. }, _) if self.busy => {
+                self.refuse_while_busy(&format!("/{name}"));
+                self.composer.set(&text);
+            }
+            ParsedLine::Shell(_) if self.busy => {
+                self.refuse_while_busy("a command");
+                self.composer.set(&text);
             }
             ParsedLine::Shell(command) => {
                 let mark = if command.is_private { "!!" } else { "!" };
@@ -120,6 +122,12 @@ impl App {
                 self.view.note(Role::Warn, unknown(&name, meant));
             }
         }
+    }
+
+    /// Notes that `what` has to wait for the end of the task.
+    pub(super) fn refuse_while_busy(&mut self, what: &str) {
+        let text = format!("({what} is not available while a task runs; Esc stops the task)");
+        self.view.note(Role::Dim, text);
     }
 
     /// Puts a submitted line back into the prompt, with a note, because a running lookup may

@@ -275,7 +275,9 @@ fn chords_open_the_selectors_only_while_no_task_runs() {
         assert_eq!(stage.app.composer.shown(), "draft");
         let mut stage = TestScreen::with_task();
         assert_eq!(stage.presses(alt), []);
-        assert!(stage.screen(80, 24).contains("(not available while a task runs"));
+        assert!(
+            stage.screen(80, 24).contains(&format!("(/{} is not available while", what.word()))
+        );
     }
 }
 
@@ -304,6 +306,9 @@ fn enter_sends_now_or_at_the_next_step() {
         say("then", MessageKind::FollowUp)
     );
     assert_eq!(stage.types("/new\n"), [], "not while something runs");
+    assert!(stage.screen(80, 24).contains("(/new is not available while a task runs;"));
+    assert_eq!(stage.app.composer.shown(), "/new", "it is kept");
+    stage.presses(ctrl('u'));
     assert_eq!(stage.types("/stop\n"), [Effect::Interrupt]);
 }
 

@@ -106,8 +106,10 @@ fn tab_completes_and_enter_accepts_the_selection() {
     stage.types("/mod");
     assert_eq!(stage.presses(ENTER), []);
     assert!(stage.screen(80, 24).contains("There is no /mod"));
+    // The first item is marked, so the first Down goes to the second one.
     stage.types("/he");
     stage.presses(DOWN);
+    stage.presses(UP);
     stage.presses(ENTER);
     assert!(stage.screen(80, 60).contains("Help (type to search)"));
     stage.presses(KeyEvent::from(KeyCode::Esc));
@@ -185,7 +187,8 @@ fn everything_is_stopped_by_a_chord_or_a_command() {
 fn shell_command_is_refused_while_a_task_runs() {
     let mut stage = TestScreen::with_task();
     assert_eq!(stage.types("!ls\n"), []);
-    assert!(stage.screen(80, 24).contains("not available while a task runs"));
+    assert!(stage.screen(80, 24).contains("(a command is not available while a task runs;"));
+    assert_eq!(stage.app.composer.shown(), "!ls", "it is kept");
 }
 
 #[test]
