@@ -116,11 +116,6 @@ impl Base {
     fn name(self) -> &'static str {
         Base::ALL.iter().find(|(_, base)| *base == self).map_or("auto", |(name, _)| *name)
     }
-
-    /// The names of all built-in themes, separated by commas.
-    fn names() -> String {
-        Base::ALL.map(|(name, _)| name).join(", ")
-    }
 }
 
 /// Colour theme for a terminal.
@@ -162,10 +157,10 @@ impl Theme {
         self.own.map_or(self.base.name(), |own| &own.name)
     }
 
-    /// The names of the built-in themes and of `own`, separated by commas.
-    pub fn names(own: &[&'static OwnTheme]) -> String {
+    /// The names of the built-in themes and of `own`.
+    pub fn names(own: &[&'static OwnTheme]) -> Vec<&'static str> {
         let own = own.iter().map(|theme| theme.name.as_str());
-        own.fold(Base::names(), |names, name| format!("{names}, {name}"))
+        Base::ALL.iter().map(|(name, _)| *name).chain(own).collect()
     }
 
     /// Returns `true` if the background of the terminal changes the colours of the theme.
@@ -339,7 +334,10 @@ mod tests {
         let own: &'static OwnTheme = Box::leak(Box::new(OwnTheme::parse("pink", "{}").unwrap()));
         let theme = Theme::default().switched("pink", &[own]).unwrap();
         assert_eq!((theme.name(), theme.base), ("pink", Base::Dark));
-        assert_eq!(Theme::names(&[own]), "auto, dark, light, high-contrast, none, pink");
+        assert_eq!(
+            Theme::names(&[own]),
+            ["auto", "dark", "light", "high-contrast", "none", "pink"]
+        );
     }
 
     /// Before the terminal has answered, backgrounds could make text unreadable.

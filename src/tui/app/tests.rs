@@ -647,7 +647,7 @@ fn answer_from_another_front_end_closes_the_request() {
 #[test]
 fn commands_answered_by_the_ui_state() {
     let mut stage = TestScreen::new();
-    for command in ["/status", "/theme", "/theme light", "/theme pink"] {
+    for command in ["/status", "/theme light", "/theme pink"] {
         assert_eq!(stage.types(&format!("{command}\n")), [], "{command}");
     }
     insta::assert_snapshot!(stage.screen(100, 30));

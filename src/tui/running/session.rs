@@ -54,6 +54,8 @@ pub(super) enum RequestResult {
     Preview(String, Vec<String>),
     /// Id of a resumed session, and the end of its conversation or why it cannot be read.
     Past(SessionId, Result<PastConversation, Vec<Failure>>),
+    /// Id of a background job, and its output if it could be read.
+    JobOutput(String, Option<String>),
     /// Git branch of the folder.
     Branch(Option<String>),
     /// Output of the status line command, or why it failed.

@@ -169,10 +169,7 @@ fn waiting_calls_show_the_reason_without_a_spinner() {
     stage.happens(fails("c2", "skipped", "Skipped"));
     // The last call is under review now.
     let screen = stage.screen(80, 24);
-    assert!(
-        !screen.contains("· waiting for") && screen.contains("run touch c · 20 s"),
-        "{screen}"
-    );
+    assert!(!screen.contains("· waiting for") && screen.contains("run touch c · 20 s"), "{screen}");
 }
 
 #[test]
