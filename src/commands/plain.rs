@@ -18,14 +18,14 @@ use crate::cli::{self, PromptArg, Resume, RunArgs, Which};
 use crate::commands::notifications::notifications;
 use crate::commands::offline_commands;
 use crate::commands::reports::ReportSource;
-use crate::commands::resume::{self, Resuming, SessionRow, of_project, row};
+use crate::commands::resume::{self, Resuming, of_project, row};
 use crate::commands::run::{runtime, start_log};
 use crate::commands::{
     colors, descriptors, first_start, notices, printing_notices, rewind, tree, undo, wrapped_lines,
 };
 use crate::config::preferences::{self, Preferences};
 use crate::config::{Environment, Loaded, SettingOrigin};
-use crate::failure::{ErrorCode, Exit, Failure, printable};
+use crate::failure::{ErrorCode, Exit, Failure};
 use crate::front::plain::{self, Options};
 use crate::front::prompt::{self, Images};
 use crate::frontend::remote_session::SessionServer;
@@ -274,12 +274,8 @@ impl frontend::Sessions for PlainSessions<'_> {
         let found = Arc::clone(&self.found);
         Box::new(move || {
             let stored = stored(&found)?;
-            let line = |session| {
-                let SessionRow { id, age, state, spent, prompt } = row(session);
-                let parts = [age, state, spent, prompt].into_iter().filter(|part| !part.is_empty());
-                (id, printable(&parts.collect::<Vec<_>>().join("  ")))
-            };
-            Ok(stored.iter().filter(|session| session.prompt.is_some()).map(line).collect())
+            let begun = stored.iter().filter(|session| session.prompt.is_some());
+            Ok(resume::in_columns(begun.map(row).collect()))
         })
     }
 

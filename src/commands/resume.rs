@@ -33,7 +33,7 @@ use crate::project;
 use crate::wiring::session::{Assembled, JournalSettings, Setup, assemble_in};
 use crate::wiring::{isolated_workspaces, model_price};
 
-pub(crate) use picker::SessionRow;
+pub(crate) use picker::in_columns;
 pub(crate) use schedule::{again, needed_flags};
 pub(crate) use selection::{of_project, row};
 

@@ -310,7 +310,7 @@ pub enum ExportTarget {
     File(String),
     /// A Markdown file named after the session.
     Markdown,
-    /// An HTML file named after the session.
+    /// An HTML file named after the session, in the folder `exports` of the state directory.
     Html,
 }
 

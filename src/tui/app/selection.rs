@@ -209,8 +209,10 @@ impl App {
     /// description.
     pub(crate) fn choose_session(&mut self, stored: Vec<(String, String)>) {
         let others = stored.into_iter().filter(|(id, _)| *id != self.session);
-        let entry =
-            |(value, label): (String, String)| SelectorEntry::new(value, in_one_line(&label));
+        let entry = |(value, label): (String, String)| {
+            let label = format!("{}  {}", in_one_line(&value), in_one_line(&label));
+            SelectorEntry::new(value, label)
+        };
         let entries = others.map(entry).collect();
         let nothing = "(there is no other session here)";
         self.open_selector(SelectorKind::Sessions, "sessions here", entries, nothing);
