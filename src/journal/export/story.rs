@@ -170,12 +170,15 @@ impl Story {
         {
             return self.inherited_history(history);
         }
+        if let Event::SessionTitled { title } = record.event {
+            self.title = Some(title);
+            return;
+        }
         let is_of_session = matches!(
             record.event,
             Event::SessionStarted { .. }
                 | Event::SessionForked { .. }
                 | Event::SessionResumed { .. }
-                | Event::SessionTitled { .. }
                 | Event::SessionEnded { .. }
         );
         if !is_of_session {

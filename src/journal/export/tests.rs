@@ -508,7 +508,8 @@ fn copy_shows_the_records_of_its_original() {
         memories: posse_actors::outcome::Memories::default(),
         todos: Vec::new(),
     };
-    let original = [started("one"), user("first", None), session("call").swap_remove(11)];
+    let titled = Event::SessionTitled { title: "The port".to_owned() };
+    let original = [started("one"), user("first", None), titled, session("call").swap_remove(11)];
     let copy = [started("one"), forked, user("second", None)];
     let page = |reads_original: bool| {
         let mut story = Story::new("b");
@@ -527,7 +528,7 @@ fn copy_shows_the_records_of_its_original() {
     };
     let whole = page(true);
     assert!(whole.contains("first") && whole.contains("second") && !whole.contains("copied"));
-    assert!(whole.contains("class=\"call"), "{whole}");
+    assert!(whole.contains("class=\"call") && whole.contains("<h1>The port</h1>"), "{whole}");
     let times: Vec<&str> = whole.split("<h2>You <time>").skip(1).map(|rest| &rest[..8]).collect();
     assert_ne!(times[0], times[1], "each has its own time");
     assert!(page(false).contains("copied"), "without the original its messages are shown");
