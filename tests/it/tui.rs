@@ -525,6 +525,20 @@ fn flags_open_the_ui_and_exit_names_the_resume_command() {
     machine.verify();
 }
 
+#[test]
+fn setting_that_is_ignored_is_named_once() {
+    let server = ModelServer::start(vec![]);
+    let machine = Machine::with(&server);
+    machine.write(".posse/config.json", json!({ "sandbox": { "mode": "off" } }).to_string());
+    let tmux = Tmux::open(&machine, &[]);
+    tmux.wait_for("❯ Describe a task");
+    tmux.presses("C-d");
+    tmux.assert_ended(0);
+    let printed = fs::read_to_string(machine.path("tmp/stderr")).unwrap();
+    assert_eq!(printed.matches("CFG005").count(), 1, "{printed}");
+    assert!(!tmux.all().contains("CFG005"), "{}", tmux.all());
+}
+
 /// The UI in a pty of 100 columns and 30 rows, with access to every byte.
 fn in_a_pty(machine: &Machine) -> Terminal {
     let mut terminal = Terminal::run(machine, &["tui"], "xterm-256color");

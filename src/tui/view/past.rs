@@ -24,6 +24,10 @@ impl View {
         for record in &past.records {
             let (event, origin) = (&record.event, record.origin.as_deref());
             before.wall_ms = record.ts;
+            if let Event::ModelPartial { text, .. } = event {
+                // It was received as deltas, which are not stored.
+                before.show_text(text);
+            }
             if is_shown_again(event) {
                 before.follow(event, origin, now);
             }
@@ -187,6 +191,16 @@ mod tests {
         assert_eq!(outputs, ["run cargo test", "change p.rs (+1 -1)"]);
         assert_eq!(stage.app.view.last_reply(), Ok("Done, see `p.rs`."));
         assert_eq!(stage.app.view.status.model, "large-5", "the current session's model");
+    }
+
+    #[test]
+    fn reply_that_was_stopped_is_shown_with_its_text() {
+        let (text, cause) = ("The cause is".to_owned(), "interrupted".to_owned());
+        let partial = Event::ModelPartial { turn: 1, text, cause, in_history: true };
+        let mut stage = TestScreen::new();
+        stage.app.view.show_past(&past(vec![user("why"), partial]), stage.now);
+        let screen = stage.screen(60, 20);
+        assert!(screen.contains("❯ why\n\nThe cause is\n\n! "), "{screen}");
     }
 
     #[test]
