@@ -35,6 +35,7 @@ mod trust;
 mod try_command;
 mod tui;
 mod undo;
+mod wrapped_lines;
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -192,7 +193,7 @@ fn can_confirm() -> bool {
 
 /// Prints the notices of the configuration to standard error.
 pub(crate) fn notices(loaded: &Loaded) {
-    terminal::stderr().write_all(lines(&loaded.notices).as_bytes()).ok();
+    wrapped_lines::print(&lines(&loaded.notices));
 }
 
 /// Calls `assemble`, prints the notices that it collected to standard error, and returns its
@@ -200,7 +201,7 @@ pub(crate) fn notices(loaded: &Loaded) {
 fn printing_notices<T>(assemble: impl FnOnce(&mut Vec<String>) -> T) -> T {
     let mut notices = Vec::new();
     let made = assemble(&mut notices);
-    terminal::stderr().write_all(lines(&notices).as_bytes()).ok();
+    wrapped_lines::print(&lines(&notices));
     made
 }
 

@@ -16,8 +16,9 @@ use crate::commands::run::runtime;
 use crate::config::{Environment, Settings};
 use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::frontend::end_line::count_text;
+use crate::frontend::past_conversation::PastConversation;
 use crate::frontend::{BackgroundJob, ListedValue, Selectable, Sessions as _};
-use crate::journal::{self, StateDir};
+use crate::journal::{self, LastPrompts, StateDir};
 use crate::models::{Catalog, Facts, dollars};
 use crate::provider::connectivity::listed_models;
 use crate::provider::presets;
@@ -161,6 +162,20 @@ pub(super) fn preview(sessions: &PlainSessions<'_>, session: &str) -> Background
         }
         lines.reverse();
         Ok(lines)
+    })
+}
+
+/// The end of the conversation of a stored session, up to its record `last`.
+pub(super) fn past_conversation(
+    sessions: &PlainSessions<'_>,
+    session: &str,
+    last: u64,
+) -> BackgroundJob<PastConversation> {
+    let (state, session) = (sessions.found.dirs.state.clone(), session.to_owned());
+    Box::new(move || {
+        let LastPrompts { records, earlier, is_cut } =
+            journal::last_prompts(&StateDir::new(state), &session, last)?;
+        Ok(PastConversation { records, earlier_prompts: earlier, is_cut })
     })
 }
 

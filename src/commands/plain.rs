@@ -2,7 +2,7 @@
 //! the user selects another agent, provider or model.
 
 use std::ffi::OsStr;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,7 +11,6 @@ use posse_actors::event::PromptOverrides;
 use posse_actors::ports::{AnswerSource, Thinking};
 use posse_actors::root_session::UserCall;
 use posse_base::secrets::mask::Mask;
-use posse_base::terminal;
 use serde_json::{Value, json};
 
 use crate::agents::AgentUse;
@@ -22,14 +21,14 @@ use crate::commands::net_changes::net_changes;
 use crate::commands::notifications::notifications;
 use crate::commands::offline_commands;
 use crate::commands::reports::ReportSource;
-use crate::commands::resume::{self, Resuming, SessionRow, of_project, row};
+use crate::commands::resume::{self, Resuming, of_project, row};
 use crate::commands::run::{runtime, start_log};
 use crate::commands::{
-    colors, descriptors, first_start, notices, printing_notices, rewind, tree, undo,
+    colors, descriptors, first_start, notices, printing_notices, rewind, tree, undo, wrapped_lines,
 };
 use crate::config::preferences::{self, Preferences};
 use crate::config::{Environment, Loaded, SettingOrigin};
-use crate::failure::{ErrorCode, Exit, Failure, printable};
+use crate::failure::{ErrorCode, Exit, Failure};
 use crate::front::plain::{self, Options};
 use crate::front::prompt::{self, Images};
 use crate::frontend::remote_session::SessionServer;
@@ -127,6 +126,8 @@ pub(super) struct PlainSessions<'a> {
     used: AgentUse,
     /// True if a person sees the session. With `--yes`, permission requests are still not shown.
     interactive: bool,
+    /// True if the front end shows the earlier conversation of a resumed session itself.
+    shows_past: bool,
     /// Folders and settings of the current session.
     pub(super) found: Arc<WorkspaceContext>,
     /// Settings from command-line flags and from the resumed session: key, value and source.
@@ -154,6 +155,10 @@ impl frontend::Sessions for PlainSessions<'_> {
         }
         let WorkspaceContext { cwd, dirs, loaded } = &found;
         let settings = &loaded.settings;
+        // Those of the first folder were printed at the start.
+        if *cwd != self.found.cwd {
+            notices(loaded);
+        }
         let model = provider::choose(settings, self.environment, cwd)?;
         let info = model.info();
         let tape = tape(self.args.flags.record.as_deref(), &info, cwd, settings, self.environment)?;
@@ -172,8 +177,8 @@ impl frontend::Sessions for PlainSessions<'_> {
         };
         let (new, ports, mut session) = match (self.resuming.take(), &self.kept) {
             (Some(resuming), _) => {
-                if self.used == AgentUse::Chat {
-                    terminal::stderr().write_all(resuming.last_words().as_bytes()).ok();
+                if self.used == AgentUse::Chat && !self.shows_past {
+                    wrapped_lines::print(&resuming.last_words());
                 }
                 let (kept, ports, session) = resuming.assemble_kept(&setup, model)?;
                 (Some(kept), ports, session)
@@ -202,7 +207,7 @@ impl frontend::Sessions for PlainSessions<'_> {
             session.noted = authority::ignored(loaded);
             if self.used == AgentUse::Chat {
                 let text = unenforced(&loaded.layers, &session.tier);
-                terminal::stderr().write_all(text.as_bytes()).ok();
+                wrapped_lines::print(&text);
             }
         }
         self.kept = new.or(self.kept.take());
@@ -275,12 +280,8 @@ impl frontend::Sessions for PlainSessions<'_> {
         let found = Arc::clone(&self.found);
         Box::new(move || {
             let stored = stored(&found)?;
-            let line = |session| {
-                let SessionRow { id, age, state, spent, prompt } = row(session);
-                let parts = [age, state, spent, prompt].into_iter().filter(|part| !part.is_empty());
-                (id, printable(&parts.collect::<Vec<_>>().join("  ")))
-            };
-            Ok(stored.iter().filter(|session| session.prompt.is_some()).map(line).collect())
+            let begun = stored.iter().filter(|session| session.prompt.is_some());
+            Ok(resume::in_columns(begun.map(row).collect()))
         })
     }
 
@@ -476,6 +477,7 @@ impl<'a> PlainSessions<'a> {
             asking,
             used: AgentUse::Chat,
             interactive,
+            shows_past: false,
             found: Arc::new(found),
             flags,
             prompts,
@@ -502,6 +504,7 @@ impl<'a> PlainSessions<'a> {
             asking,
             used: AgentUse::Task,
             interactive: false,
+            shows_past: false,
             found: Arc::new(found),
             flags,
             prompts,
@@ -509,6 +512,11 @@ impl<'a> PlainSessions<'a> {
             profile: String::new(),
             kept: None,
         }
+    }
+
+    /// Marks that the front end shows the earlier conversation of a resumed session itself.
+    pub(super) fn shows_past(&mut self) {
+        self.shows_past = true;
     }
 
     /// The stored session that is opened next, if there is one.

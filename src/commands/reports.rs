@@ -2,6 +2,9 @@
 //! conversation. A [`ReportSource`] owns its data, so it works on any thread; it prints nothing.
 
 use std::fmt::Write as _;
+use std::fs::DirBuilder;
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,7 +18,8 @@ use crate::agents::Agent;
 use crate::commands::{grants, offline_commands};
 use crate::config::{self, Environment, SandboxSettings};
 use crate::doctor::{self, Examined, Streams};
-use crate::failure::{Failure, lines, printable};
+use crate::failure::{ErrorCode, Exit, Failure, lines, printable};
+use crate::frontend::git_branch::git_branch;
 use crate::frontend::table::table;
 use crate::frontend::{ExportTarget, Listing, Report};
 use crate::help;
@@ -77,7 +81,10 @@ impl ReportSource {
             Report::Permissions => return Ok(self.permissions()?),
             Report::Export(target) => {
                 let path = self.export(target, session)?;
-                return Ok(format!("written to {}", printable(&path.display().to_string())));
+                let untracked = git_branch(cwd).is_some() && path.starts_with(cwd);
+                let note =
+                    if untracked { " (a file in the repository, not tracked yet)" } else { "" };
+                return Ok(format!("written to {}{note}", printable(&path.display().to_string())));
             }
         }
         Ok(String::from_utf8_lossy(&out).into_owned())
@@ -174,12 +181,17 @@ impl ReportSource {
     pub(super) fn export(&self, target: &ExportTarget, session: &str) -> Result<PathBuf, Failure> {
         let WorkspaceContext { cwd, dirs, .. } = &*self.found;
         let state = StateDir::new(dirs.state.clone());
-        let name = match target {
-            ExportTarget::File(name) => name.clone(),
-            ExportTarget::Markdown => format!("{session}.md"),
-            ExportTarget::Html => format!("{session}.html"),
+        let (path, name) = match target {
+            ExportTarget::File(name) => (cwd.join(name), name.clone()),
+            ExportTarget::Markdown => {
+                let name = format!("{session}.md");
+                (cwd.join(&name), name)
+            }
+            ExportTarget::Html => {
+                let name = format!("{session}.html");
+                (export_file(&dirs.state, &name)?, name)
+            }
         };
-        let path = cwd.join(&name);
         let html = Path::new(&name).extension().is_some_and(|end| end == "html" || end == "htm");
         let format = if html { ExportFormat::Html } else { ExportFormat::Markdown };
         export::export(&state, session, format, Some(&path), &TimeZone::system(), &mut Vec::new())?;
@@ -219,6 +231,25 @@ impl ReportSource {
         }
         Ok(serde_json::from_slice(&out).unwrap_or_default())
     }
+}
+
+/// Path of a page that is shared without naming a file: in the state folder, because it does not
+/// belong into the repository. An earlier page of the session is removed.
+fn export_file(state: &Path, name: &str) -> Result<PathBuf, Failure> {
+    let folder = state.join("exports");
+    let path = folder.join(name);
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+    let ready = made.and_then(|()| match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    });
+    ready.map_err(|error| {
+        Failure::new(ErrorCode::DocumentUnwritable, Exit::Failed, "cannot write the document")
+            .at(path.display().to_string())
+            .because(error.to_string())
+            .fix("name a file: /share FILE.html")
+    })?;
+    Ok(path)
 }
 
 /// Describes a permission rule in one line: decision, tool, pattern and reason.

@@ -8,7 +8,7 @@ mod picker;
 mod schedule;
 mod selection;
 
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,11 +21,10 @@ use posse_actors::ports::{JournalError, Ports, Provider};
 use posse_actors::replay::{Replay, Replayed, StartedWith};
 use posse_actors::root_session::{Resumption, SessionSettings};
 use posse_actors::text::clipped;
-use posse_base::terminal;
 use serde_json::{Value, json};
 
 use crate::cli::{self, RunArgs, Which};
-use crate::commands::{printing_notices, system_prompt};
+use crate::commands::{printing_notices, system_prompt, wrapped_lines};
 use crate::config::{Dirs, Environment};
 use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::journal::state::StoredSession;
@@ -34,7 +33,7 @@ use crate::project;
 use crate::wiring::session::{Assembled, JournalSettings, Setup, assemble_in};
 use crate::wiring::{isolated_workspaces, model_price};
 
-pub(crate) use picker::SessionRow;
+pub(crate) use picker::in_columns;
 pub(crate) use schedule::{again, needed_flags};
 pub(crate) use selection::{of_project, row};
 
@@ -207,7 +206,7 @@ impl Resuming {
         for note in &notes {
             text.extend(["note: ", &printable(note), "\n"]);
         }
-        terminal::stderr().write_all(text.as_bytes()).ok();
+        wrapped_lines::print(&text);
         settings.resumption = Some(Box::new(resumption));
         Ok((kept, ports, settings))
     }

@@ -36,7 +36,7 @@ pub(super) fn load(
         warnings.push(format!(
             "`ui.theme`: there is no theme \"{}\"; themes: {}",
             printable(name),
-            Theme::names(&own)
+            Theme::names(&own).join(", ")
         ));
     }
     (found.unwrap_or(theme), own, warnings)

@@ -15,6 +15,7 @@ use crate::commands::{clipboard_image, pickers, resume, setup_facts, text_editor
 use crate::config::{self, Environment};
 use crate::failure::{Exit, Failure, printable};
 use crate::front::prompt::Images;
+use crate::frontend::past_conversation::PastConversation;
 use crate::frontend::{BackgroundJob, ListedValue, Selectable};
 use crate::help;
 use crate::tui::{self, Editor, ImageReader, Options, SetupFacts};
@@ -32,6 +33,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         return plain::run(args, environment);
     }
     let (mut sessions, first) = PlainSessions::prepare(args, environment, true)?;
+    sessions.shows_past();
     let log = sessions.found.dirs.state.join(LOG);
     if !start_log_file(args.flags.verbose, &log) {
         let text = format!(
@@ -162,6 +164,10 @@ impl tui::TuiEnvironment for PlainSessions<'_> {
 
     fn preview(&self, session: &str) -> BackgroundJob<Vec<String>> {
         pickers::preview(self, session)
+    }
+
+    fn past_conversation(&self, session: &str, last: u64) -> BackgroundJob<PastConversation> {
+        pickers::past_conversation(self, session, last)
     }
 
     fn folder(&self) -> (String, PathBuf) {

@@ -395,7 +395,12 @@ impl LayerReader {
         };
         let (exit, fix) = match &origin {
             SettingOrigin::Flag(flag) => {
-                (Exit::Usage, format!("see {flag} in the help of the command"))
+                let fix = if flag.starts_with('/') {
+                    format!("{flag} without an argument shows its values")
+                } else {
+                    format!("see {flag} in the help of the command")
+                };
+                (Exit::Usage, fix)
             }
             SettingOrigin::Variable(name) => {
                 let sample = example(key);

@@ -201,7 +201,7 @@ impl ProgressPrinter {
                 let wait = countdown_text(wait_ms.saturating_add(500).max(1000));
                 let then = match patience_left_ms {
                     0 => "the last one".to_owned(),
-                    left => format!("patience after that: {}", countdown_text(*left)),
+                    left => format!("then it waits {} at most", countdown_text(*left)),
                 };
                 Some(format!("… {provider}: next try in {wait} ({then})"))
             }

@@ -14,6 +14,7 @@ mod memory;
 mod pages;
 mod permission_mode;
 mod permissions;
+mod prompts;
 mod queue;
 mod rename;
 mod reports;
@@ -37,7 +38,10 @@ use crate::instruction::Instruction;
 use crate::jobs::Jobs;
 use crate::{Report, RewindExtent, Selectable};
 
-pub use permission_mode::{changed as permission_mode_changed, next_permission_mode};
+pub use permission_mode::{
+    changed as permission_mode_changed, modes_query as permission_modes_query,
+    next_permission_mode, permission_mode_query,
+};
 
 /// All slash commands, in the order of `/help`.
 pub const COMMANDS: &[Command] = &[
@@ -70,6 +74,8 @@ pub const COMMANDS: &[Command] = &[
     reports::TOOLS,
     skills::SKILLS,
     skills::SKILL,
+    prompts::INIT,
+    prompts::REVIEW,
     jobs::JOBS,
     todos::TASK_LIST,
     memory::MEMORY,
@@ -96,6 +102,8 @@ pub struct Command {
     pub help: &'static str,
     /// Group in the help.
     pub group: CommandGroup,
+    /// Values of the argument that a front end completes.
+    pub values: ArgumentValues,
     /// States of the session in which the command may run.
     pub when: Availability,
     /// Runs the command. The argument is trimmed and not empty; `None` if the user typed none.
@@ -110,6 +118,7 @@ const COMMAND: Command = Command {
     argument: "",
     help: "",
     group: CommandGroup::Session,
+    values: ArgumentValues::Any,
     when: Availability::Always,
     run: |_, _| (),
 };
@@ -161,6 +170,17 @@ impl CommandGroup {
     }
 }
 
+/// Values of an argument that a front end knows and can complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArgumentValues {
+    /// Nothing is completed.
+    Any,
+    /// Names of colour themes.
+    Themes,
+    /// Permission modes.
+    PermissionModes,
+}
+
 /// States of the session in which a command may run. A task is a run or a tool call of the user.
 /// The terminal UI accepts no line while a permission request is open; line mode and an attached
 /// client do.
@@ -201,6 +221,15 @@ pub trait CommandContext {
     /// session stays and the errors are shown.
     fn switch(&mut self, to: SessionSwitch);
 
+    /// Sends a text as a prompt of the user.
+    fn prompt(&mut self, text: String);
+
+    /// Lets the user choose a permission mode: opens a selector, or shows all modes if the front end
+    /// has no selector.
+    fn choose_permission_mode(&mut self) {
+        self.query(permission_modes_query());
+    }
+
     /// Runs `task` with the skill `name`. If `task` is empty, the skill itself says what to do.
     fn run_skill(&mut self, name: &str, task: &str);
 
@@ -226,7 +255,7 @@ pub trait CommandContext {
     /// the user is then told.
     fn copy_answer(&mut self);
 
-    /// Sets the colour theme to `name`; `None` shows the current theme. An unknown name is reported
+    /// Sets the colour theme to `name`; `None` lets the user choose one. An unknown name is reported
     /// and changes nothing.
     fn theme(&mut self, name: Option<&str>);
 

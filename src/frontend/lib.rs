@@ -19,6 +19,7 @@ pub mod notices;
 pub mod notifications;
 pub mod notifier;
 pub mod outcome;
+pub mod past_conversation;
 pub mod plan_modes;
 pub mod queue;
 pub mod quiet_period;
@@ -316,7 +317,7 @@ pub enum ExportTarget {
     File(String),
     /// A Markdown file named after the session.
     Markdown,
-    /// An HTML file named after the session.
+    /// An HTML file named after the session, in the folder `exports` of the state directory.
     Html,
 }
 

@@ -15,12 +15,19 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use jiff::tz::TimeZone;
+use memchr::memmem;
+use posse_actors::event::Event;
 use posse_base::failure::{ErrorCode, Exit, Failure};
 
 use crate::commands::{damaged, ended};
 use crate::export::story::Story;
 use crate::read;
-use crate::state::{StateDir, Within};
+use crate::state::{StateDir, StoredSession, Within};
+
+/// Maximum number of sessions that a document shows before the exported one, and maximum number of the
+/// record that names the original of a copy.
+const ORIGINALS_MAX: usize = 32;
+const FORK_RECORD_MAX: u64 = 100;
 
 /// Format of an exported document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +51,14 @@ pub fn export(
 ) -> Result<Exit, Failure> {
     let found = state.find(Within::Everywhere, id)?;
     let mut story = Story::new(&found.id);
+    for (original, last) in originals(state, &found) {
+        let read =
+            read::until(&original, last, &|_| true, &mut |record| story.add_original(record));
+        // Without all of its records, the messages that the copy took over are shown.
+        if matches!(read, Ok(None)) {
+            story.end_original();
+        }
+    }
     let problem = read::each_record(&found, &mut |record| story.add(record))?;
     if let Some(problem) = &problem {
         story.broken(problem);
@@ -73,6 +88,28 @@ pub fn export(
         Some(problem) => Err(damaged(&found, problem)
             .because("the document contains the records that the journal still proves")),
     }
+}
+
+/// The sessions of which `found` is a copy, directly and through other copies, oldest first: each with
+/// its last record that belongs to the copy. Without those that were removed.
+fn originals(state: &StateDir, found: &StoredSession) -> Vec<(StoredSession, u64)> {
+    let mut found = found.clone();
+    let mut originals = Vec::new();
+    while originals.len() < ORIGINALS_MAX {
+        let mut parent = None;
+        let is_fork = |line: &[u8]| memmem::find(line, b"\"session.forked\"").is_some();
+        read::until(&found, FORK_RECORD_MAX, &is_fork, &mut |record| {
+            if let Event::SessionForked { parent: of, parent_record, .. } = record.event {
+                parent = Some((of, parent_record));
+            }
+        })
+        .ok();
+        let Some((id, last)) = parent else { break };
+        let Ok(original) = state.find(Within::Everywhere, id.as_str()) else { break };
+        found = original.clone();
+        originals.insert(0, (original, last));
+    }
+    originals
 }
 
 /// Creates a new file that only the user can access, because sessions contain private data.

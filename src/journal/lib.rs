@@ -14,6 +14,7 @@ pub mod state;
 mod damaged_tail;
 mod fold_cache;
 mod format;
+mod last_prompts;
 mod lock;
 mod memory;
 mod read;
@@ -32,6 +33,7 @@ mod writer;
 /// File name of the attach socket in the folder of a session.
 pub const SOCKET: &str = "attach.sock";
 
+pub use last_prompts::{LastPrompts, last_prompts};
 pub use lock::stopped_owner;
 pub use memory::MemoryJournal;
 pub use read::{replayed, until, whole_session};

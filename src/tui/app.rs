@@ -423,9 +423,7 @@ impl App {
             KeyAction::Suspend => self.effects.push(Effect::Suspend),
             KeyAction::NextMode => self.effects.push(Effect::Query(next_permission_mode())),
             KeyAction::Choose(what) if self.is_idle() => self.effects.push(Effect::Choose(what)),
-            KeyAction::Choose(_) => {
-                self.view.note(Role::Dim, "(not available while a task runs; Esc stops it)");
-            }
+            KeyAction::Choose(what) => self.refuse_while_busy(&format!("/{}", what.word())),
         }
     }
 

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 
 use posse_base::failure::printable;
 use posse_frontend::command_uses::CommandUses;
-use posse_frontend::commands::{COMMANDS, Command};
+use posse_frontend::commands::{ArgumentValues, COMMANDS, Command};
 
 use crate::text::{TextRow, clipped, row, sanitize, span, width};
 use crate::theme::{Role, Theme};
@@ -26,6 +26,8 @@ const QUERY_BYTES_MAX: usize = 300;
 pub(super) enum CompletionQuery {
     /// A command, by a part of its name or a word about it.
     Command(String),
+    /// The argument of a command, by the beginning of one of its values.
+    Argument { values: ArgumentValues, query: String },
     /// A file, by parts of its path. `suffix`: a range of lines such as `:10-20`.
     File { query: String, suffix: String },
 }
@@ -52,6 +54,14 @@ impl CompletionQuery {
     /// none.
     pub(super) fn of(before: &str) -> Option<CompletionQuery> {
         if let Some(name) = before.strip_prefix('/') {
+            if let Some((name, query)) = name.split_once(' ')
+                && let Some(command) = COMMANDS.iter().find(|command| command.name == name)
+                && command.values != ArgumentValues::Any
+                && !query.contains(char::is_whitespace)
+            {
+                let (values, query) = (command.values, query.to_owned());
+                return Some(CompletionQuery::Argument { values, query });
+            }
             let is_name = name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-');
             return is_name.then(|| CompletionQuery::Command(name.to_owned()));
         }
@@ -67,6 +77,7 @@ impl CompletionQuery {
     pub(super) fn bytes(&self) -> usize {
         match self {
             CompletionQuery::Command(name) => name.len() + 1,
+            CompletionQuery::Argument { query, .. } => query.len(),
             CompletionQuery::File { query, suffix } => query.len() + suffix.len() + 1,
         }
     }
@@ -143,6 +154,25 @@ impl Completion {
         Some(Completion { query: CompletionQuery::Command(query.to_owned()), items, chosen: None })
     }
 
+    /// Completion list of the values of an argument that begin with `query`, each with a description;
+    /// `None` if there are none, or if `query` is one of them.
+    pub(super) fn of_values(
+        values: ArgumentValues,
+        query: &str,
+        known: &[(&str, &'static str)],
+    ) -> Option<Completion> {
+        let is_whole = known.iter().any(|(name, _)| *name == query);
+        let item = |(name, what): &(&str, &'static str)| CompletionItem {
+            with: (*name).to_owned(),
+            label: sanitize(name),
+            what,
+        };
+        let begins = known.iter().filter(|(name, _)| name.starts_with(query));
+        let items: Vec<CompletionItem> = begins.map(item).collect();
+        let query = CompletionQuery::Argument { values, query: query.to_owned() };
+        (!items.is_empty() && !is_whole).then_some(Completion { query, items, chosen: None })
+    }
+
     /// Completion list of the subagents whose name begins with a query, and of the file names that were
     /// found for it, in the given order. `None` if the query is empty and nothing was found.
     pub(super) fn of_files(
@@ -184,7 +214,8 @@ impl Completion {
     pub(super) fn go(&mut self, down: bool) {
         let last = self.items.len() - 1;
         self.chosen = Some(match (self.chosen, down) {
-            (None, true) => 0,
+            // The first one is marked already.
+            (None, true) => last.min(1),
             (None | Some(0), false) => last,
             (Some(at), true) => (at + 1) % self.items.len(),
             (Some(at), false) => at - 1,
@@ -213,7 +244,7 @@ impl Completion {
         let at = self.chosen.unwrap_or_default();
         let from = (at + 1).saturating_sub(shown);
         let has_text = self.items.iter().any(|item| !item.what.is_empty());
-        let label_max = if has_text { LABEL_COLUMNS_MAX } else { columns };
+        let label_max = if has_text { LABEL_COLUMNS_MAX.min(columns * 2 / 5) } else { columns };
         let labels = self.items.iter().map(|item| width(&item.label)).max().unwrap_or_default();
         let labels = labels.min(label_max);
         let one = |(nth, item): (usize, &CompletionItem)| {
@@ -253,11 +284,18 @@ mod tests {
         let file = |query: &str, suffix: &str| {
             Some(CompletionQuery::File { query: query.to_owned(), suffix: suffix.to_owned() })
         };
+        let argument = |query: &str| CompletionQuery::Argument {
+            values: ArgumentValues::Themes,
+            query: query.to_owned(),
+        };
         let table = [
             ("", None),
             ("/", Some(CompletionQuery::Command(String::new()))),
             ("/mo", Some(CompletionQuery::Command("mo".to_owned()))),
             ("/model ", None),
+            ("/theme  x", None),
+            ("/theme d", Some(argument("d"))),
+            ("/theme ", Some(argument(""))),
             ("/usr/bin", None),
             ("say /mo", None),
             ("@", file("", "")),

@@ -3,7 +3,7 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use posse_frontend::commands::{COMMANDS, CommandGroup};
 
-use crate::input::character;
+use crate::input::{character, ctrl};
 use crate::keymap::{ANSWERS, BINDINGS, Keymap};
 use crate::text::{TextRow, clipped, prefixed, row, sanitize, span, text_rows, width};
 use crate::theme::{Role, Theme};
@@ -127,6 +127,10 @@ impl HelpPage {
             }
             KeyCode::Esc => return HelpOutcome::Closed,
             _ if closes => return HelpOutcome::Closed,
+            _ if key == ctrl('u') => {
+                self.filter.clear();
+                (self.chosen, self.scroll) = (0, 0);
+            }
             KeyCode::Up => self.chosen = self.chosen.saturating_sub(1),
             KeyCode::Down => self.chosen = (self.chosen + 1).min(last),
             KeyCode::PageUp => self.chosen = self.chosen.saturating_sub(page),
@@ -299,7 +303,6 @@ fn answers() -> HelpSection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::input::ctrl;
     use crate::testing::text_of_row;
 
     fn page() -> HelpPage {
@@ -333,6 +336,8 @@ mod tests {
         types(&mut page, " zzz");
         assert!(screen(&mut page, 80, 24).contains("nothing contains"));
         assert_eq!(page.key(enter), HelpOutcome::Open);
+        page.key(ctrl('u'));
+        assert!(screen(&mut page, 80, 24).contains("Help (type to search)"));
         assert_eq!(page.key(ctrl('c')), HelpOutcome::Closed);
     }
 

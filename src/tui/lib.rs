@@ -42,12 +42,14 @@ use std::time::Duration;
 use posse_actors::conversation::ContentPart;
 use posse_base::failure::{Exit, Failure};
 use posse_frontend::notifications::Notifications;
+use posse_frontend::past_conversation::PastConversation;
 use posse_frontend::status_line::StatusLineCommand;
 use posse_frontend::{BackgroundJob, ListedValue, Selectable, Sessions, Task};
 
 pub use inline::{Picked, pick};
 pub use keymap::{KeybindingMistake, check_bindings};
 pub use markdown::plain_text;
+pub use text::wrapped_text;
 pub use theme::{ColorDepth, OwnTheme, Theme};
 
 /// Services of the environment besides sessions: facts for the first setup, the user's editor,
@@ -76,6 +78,10 @@ pub trait TuiEnvironment: Sessions {
 
     /// Returns a closure that reads the last messages of a stored session, as lines, the latest last.
     fn preview(&self, session: &str) -> BackgroundJob<Vec<String>>;
+
+    /// Returns a closure that reads the end of a stored conversation: of the session up to its record
+    /// `last`, and of those of which it is a copy.
+    fn past_conversation(&self, session: &str, last: u64) -> BackgroundJob<PastConversation>;
 
     /// Returns a closure that reads the end of the output of a background job of the session.
     fn job_output(&self, job: &str) -> BackgroundJob<String>;

@@ -439,12 +439,16 @@ impl PermissionPrompts {
         let mut rows = vec![Line::from(rule)];
         let (nth, all) = (self.decided + 1, self.decided + waiting);
         let position = if all > 1 { format!(" ({nth} of {all})") } else { String::new() };
-        let title = [span(theme, Role::Strong, format!("{}{position}", open.summary))];
+        let is_plan = open.form.as_ref().is_some_and(RequestForm::is_plan);
+        // The plan begins with its title.
+        let summary = if is_plan { "accept this plan?" } else { open.summary.as_str() };
+        let title = [span(theme, Role::Strong, format!("{summary}{position}"))];
         let mark = [span(theme, Role::Warn, "? ")];
         rows.extend(wrap(&title, columns, &mark, &[Span::raw("  ")]).into_iter().take(3));
         let walk = open.hunks.as_ref().and_then(HunkForm::walk);
         let agent = open.agent.as_ref().map(|agent| format!("asked by {agent}"));
-        for fact in [agent, Some(open.reason.clone())].into_iter().flatten() {
+        let reason = (!is_plan).then(|| open.reason.clone());
+        for fact in [agent, reason].into_iter().flatten() {
             if !fact.is_empty() {
                 let text = [span(theme, Role::Dim, fact)];
                 let lines = wrap(&text, columns, &[Span::raw("  ")], &[Span::raw("    ")]);
@@ -537,8 +541,8 @@ impl PermissionPrompts {
             (Some(Scope::Once), "y", "once"),
             (Some(Scope::Agent), "i", "for this agent"),
             (Some(Scope::Session), "s", "this session"),
-            (Some(Scope::Project), "p", "this project, until it expires"),
-            (Some(Scope::Global), "a", "everywhere, until it expires"),
+            (Some(Scope::Project), "p", "this project, until the grant expires"),
+            (Some(Scope::Global), "a", "everywhere, until the grant expires"),
             (None, "n", "no"),
             (None, "r", "no, and say why"),
         ];

@@ -9,7 +9,9 @@
 mod attention;
 mod commands;
 mod effects;
+mod job_output;
 mod messages;
+mod past;
 mod session;
 mod shutdown;
 mod status_line;
@@ -45,6 +47,7 @@ use crate::terminal::{self, Reader, Terminal, TerminalModes};
 use crate::theme::Role;
 use crate::{Options, ReflowMode, TuiEnvironment};
 
+use job_output::JobWatch;
 use session::{CurrentSession, LookupResult, RequestResult, SessionUpdate};
 use status_line::{BranchWatch, StatusLine};
 use window_size::WindowSize;
@@ -114,6 +117,7 @@ pub(super) struct Tui<'a> {
     notifier: Notifier,
     branch: BranchWatch,
     status_line: StatusLine,
+    job_watch: JobWatch,
     /// True while a stored session is read for its preview.
     is_previewing: bool,
     /// True if a task has ended and none was started since.
@@ -196,6 +200,7 @@ pub(super) async fn run(
         notifier: Notifier::new(notifications),
         branch: BranchWatch::default(),
         status_line: StatusLine::default(),
+        job_watch: JobWatch::default(),
         is_previewing: false,
         is_task_over: false,
         sequences: Vec::new(),
@@ -253,11 +258,15 @@ impl Tui<'_> {
         let resumed = settings.resumption.as_ref();
         let title = resumed.and_then(|resumed| resumed.replayed.title.clone());
         let has_history = settings.resumption.is_some() || !settings.history.is_empty();
+        let end = resumed.map(|resumed| (resumed.branch.clone(), resumed.replayed.last_record));
         match Box::pin(CurrentSession::start(opened, &mut self.app)).await {
             Ok(current) => {
                 self.app.view.parked = None;
                 self.current = Some(current);
                 self.enter_notifier(title);
+                if let Some((branch, last)) = end {
+                    self.read_past(branch, last);
+                }
                 if has_history {
                     self.request(|session| async move {
                         let used = session.context().await?;
@@ -304,6 +313,7 @@ impl Tui<'_> {
             self.follow_attention();
             self.follow_branch();
             self.follow_status_line();
+            self.follow_job();
             let wait = self.next_wait();
             tokio::select! {
                 biased;
@@ -389,7 +399,7 @@ impl Tui<'_> {
         let last =
             self.current.as_ref().and_then(|current| current.waits_until(LAST_EVENTS_MAX, now));
         let draft = self.draft_due.map(|due| due.saturating_sub(now));
-        let beside = [self.notification_wait(), self.status_line_wait()];
+        let beside = [self.notification_wait(), self.status_line_wait(), self.job_wait()];
         [frame, self.app.next_change(now), last, draft].into_iter().chain(beside).flatten().min()
     }
 

@@ -7,7 +7,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use posse_frontend::fuzzy::fuzzy_words_score;
 use posse_frontend::{ListedValue, RewindExtent, Selectable};
 
-use crate::input::character;
+use crate::input::{character, ctrl};
 use crate::text::{TextRow, clipped, row, sanitize, span, width};
 use crate::theme::{Role, Theme};
 
@@ -46,6 +46,10 @@ pub(super) enum SelectorKind {
     Tree,
     /// Drafts that were put aside.
     Drafts,
+    /// Colour themes.
+    Theme,
+    /// Permission modes of the session.
+    PermissionMode,
     /// Question if a return to the state before the prompt with this number may replace changes of
     /// the user.
     ConfirmRewind(usize, RewindExtent),
@@ -100,6 +104,10 @@ pub(super) struct Selector {
     pub(super) remark: String,
     /// Value of an entry, and lines about it.
     pub(super) preview: Option<(String, Vec<String>)>,
+    /// The selector to which Esc returns; `None` closes.
+    pub(super) before: Option<Box<Selector>>,
+    /// True if the user has moved the selection or filtered.
+    is_moved: bool,
 }
 
 /// Effect of a key.
@@ -133,10 +141,20 @@ impl Selector {
         };
         let entries: Vec<SelectorEntry> = names.into_iter().map(SelectorEntry::from).collect();
         let mut selector = Selector::of(SelectorKind::Name(what), title, entries);
-        selector.chosen =
-            selector.entries.iter().position(|entry| entry.value == current).unwrap_or_default();
-        selector.current = Some(current.to_owned());
+        selector.set_current(current);
         selector
+    }
+
+    /// Marks and selects the current value.
+    pub(super) fn set_current(&mut self, current: &str) {
+        self.chosen =
+            self.entries.iter().position(|entry| entry.value == current).unwrap_or_default();
+        self.current = Some(current.to_owned());
+    }
+
+    /// The current value of the setting.
+    pub(super) fn current(&self) -> Option<String> {
+        self.current.clone()
     }
 
     /// Creates a selector without a current value, with the first entry selected.
@@ -154,6 +172,8 @@ impl Selector {
             chosen: 0,
             remark: String::new(),
             preview: None,
+            before: None,
+            is_moved: false,
         }
     }
 
@@ -188,7 +208,8 @@ impl Selector {
 
     /// Puts `first` before the other entries, each value once. The selected value stays selected.
     pub(super) fn put_first(&mut self, first: Vec<ListedValue>) {
-        let chosen = self.value();
+        // The current value may come only now.
+        let chosen = self.current.clone().filter(|_| !self.is_moved).or_else(|| self.value());
         let mut entries: Vec<SelectorEntry> = first.into_iter().map(SelectorEntry::from).collect();
         let known: HashSet<String> = entries.iter().map(|entry| entry.value.clone()).collect();
         entries.extend(self.entries.drain(..).filter(|entry| !known.contains(&entry.value)));
@@ -202,6 +223,7 @@ impl Selector {
     /// space, control characters and characters above the maximum are dropped.
     pub(super) fn filter_by(&mut self, text: &str) {
         let room = self.subject.filter_max().saturating_sub(self.filter.chars().count());
+        self.is_moved = true;
         self.filter.extend(text.trim().chars().filter(|c| !c.is_control()).take(room));
         self.chosen = 0;
     }
@@ -227,7 +249,9 @@ impl Selector {
             },
             code => code,
         };
+        self.is_moved = true;
         match code {
+            _ if key == ctrl('u') => (self.filter, self.chosen) = (String::new(), 0),
             KeyCode::Esc => return SelectorOutcome::Closed,
             KeyCode::Enter => return self.selection(),
             KeyCode::Delete
@@ -310,6 +334,8 @@ impl Selector {
             | SelectorKind::Rewind
             | SelectorKind::RewindExtent(_)
             | SelectorKind::ConfirmKey(_)
+            | SelectorKind::Theme
+            | SelectorKind::PermissionMode
             | SelectorKind::ConfirmRewind(..) => "Enter selects",
             SelectorKind::Keymap => "Enter, then the new key",
             SelectorKind::Jobs => "Enter shows its output · Delete stops it",
@@ -318,8 +344,9 @@ impl Selector {
             SelectorKind::Tree => "Enter goes there · Ctrl+T labels it",
             SelectorKind::Queue => "Enter edits it · Delete deletes it",
         };
+        let back = if self.before.is_some() { "goes back" } else { "closes" };
         let hint =
-            format!("  {}▏ type to filter · ↑↓ · {does} · Esc closes", sanitize(&self.filter));
+            format!("  {}▏ type to filter · ↑↓ · {does} · Esc {back}", sanitize(&self.filter));
         rows.push(row(theme, Role::Dim, clipped(&hint, columns)));
         rows
     }
@@ -417,9 +444,23 @@ mod tests {
         assert!(text(&selector).contains("\nthe server lists 2\n"));
         selector.filter_by("alg");
         assert_eq!(selector.value().as_deref(), Some("a-large"));
-        selector.filter.clear();
+        selector.key(ctrl('u'));
+        assert_eq!(selector.filter, "");
         selector.filter_by("$15");
         assert_eq!(selector.found().len(), 2, "by a fact");
+    }
+
+    #[test]
+    fn current_model_that_only_the_provider_lists_is_selected() {
+        let list = || Selector::new(Selectable::Model, vec![listed("a"), listed("b")], "own", "");
+        let live = || vec![listed("x"), listed("own")];
+        let mut selector = list();
+        selector.put_first(live());
+        assert_eq!(selector.value().as_deref(), Some("own"));
+        let mut selector = list();
+        selector.key(KeyEvent::from(KeyCode::Down));
+        selector.put_first(live());
+        assert_eq!(selector.value().as_deref(), Some("b"), "the user has moved");
     }
 
     #[test]

@@ -67,6 +67,20 @@ pub(super) fn text_rows(theme: Theme, role: Role, text: &str, columns: usize) ->
     text.split('\n').flat_map(rows).collect()
 }
 
+/// Wraps a text at white space into lines of at most `columns` columns, as [`text_rows`] does. Control
+/// sequences are removed. Each line ends with a newline; an empty text has none.
+pub fn wrapped_text(text: &str, columns: usize) -> String {
+    if text.is_empty() {
+        return String::new();
+    }
+    let text = sanitize(text.trim_end_matches('\n'));
+    let rows = text_rows(Theme::PLAIN, Role::Text, &text, columns);
+    let line = |row: &TextRow| -> String {
+        row.spans.iter().map(|span| span.content.as_ref()).collect::<String>().trim_end().to_owned()
+    };
+    rows.iter().map(|row| line(row) + "\n").collect()
+}
+
 /// Drops the start of `text` if it has more than twice `bytes` bytes, so that about the last
 /// `bytes` bytes remain.
 pub(super) fn keep_end(text: &mut String, bytes: usize) {
@@ -378,6 +392,13 @@ mod tests {
         let spans = [Span::raw(text.to_owned())];
         let rows = wrap(&spans, columns, &[], &[]);
         rows.iter().map(|row| row.spans.iter().map(|span| &*span.content).collect()).collect()
+    }
+
+    #[test]
+    fn plain_lines_are_wrapped_at_words() {
+        let text = "note: the permission mode is plan\nwarning: \u{1b}[2Jx\n";
+        assert_eq!(wrapped_text(text, 20), "note: the permission\n  mode is plan\nwarning: x\n");
+        assert_eq!(wrapped_text("", 20), "");
     }
 
     #[test]

@@ -116,11 +116,6 @@ impl Base {
     fn name(self) -> &'static str {
         Base::ALL.iter().find(|(_, base)| *base == self).map_or("auto", |(name, _)| *name)
     }
-
-    /// The names of all built-in themes, separated by commas.
-    fn names() -> String {
-        Base::ALL.map(|(name, _)| name).join(", ")
-    }
 }
 
 /// Colour theme for a terminal.
@@ -162,10 +157,10 @@ impl Theme {
         self.own.map_or(self.base.name(), |own| &own.name)
     }
 
-    /// The names of the built-in themes and of `own`, separated by commas.
-    pub fn names(own: &[&'static OwnTheme]) -> String {
+    /// The names of the built-in themes and of `own`.
+    pub fn names(own: &[&'static OwnTheme]) -> Vec<&'static str> {
         let own = own.iter().map(|theme| theme.name.as_str());
-        own.fold(Base::names(), |names, name| format!("{names}, {name}"))
+        Base::ALL.iter().map(|(name, _)| *name).chain(own).collect()
     }
 
     /// Returns `true` if the background of the terminal changes the colours of the theme.
@@ -212,12 +207,17 @@ impl Theme {
             (_, Some(palette)) => {
                 // A theme for another kind of background does not fit that of the terminal.
                 let fits = |own: &Rgb| own.is_light() == palette.background.is_light();
-                let terminal = self.background.filter(fits).unwrap_or(palette.background);
+                let known = self.background.filter(fits);
+                let terminal = known.unwrap_or(palette.background);
                 let mut style = without_colour(role);
                 style.add_modifier.remove(Modifier::DIM);
                 style.fg = palette.foreground(role).map(|color| color.shown(self.depth));
                 let background = palette.background(role, terminal);
                 style.bg = background.map(|color| color.shown(self.depth));
+                if style.bg.is_some() && known.is_none() {
+                    // The terminal's own text may not be readable on this background.
+                    style.fg = Some(palette.text.shown(self.depth));
+                }
                 if matches!(role, Role::Bad | Role::Warn | Role::Added) || style.bg.is_some() {
                     style.add_modifier = Modifier::empty();
                 }
@@ -334,7 +334,10 @@ mod tests {
         let own: &'static OwnTheme = Box::leak(Box::new(OwnTheme::parse("pink", "{}").unwrap()));
         let theme = Theme::default().switched("pink", &[own]).unwrap();
         assert_eq!((theme.name(), theme.base), ("pink", Base::Dark));
-        assert_eq!(Theme::names(&[own]), "auto, dark, light, high-contrast, none, pink");
+        assert_eq!(
+            Theme::names(&[own]),
+            ["auto", "dark", "light", "high-contrast", "none", "pink"]
+        );
     }
 
     /// Before the terminal has answered, backgrounds could make text unreadable.
@@ -364,6 +367,9 @@ mod tests {
     fn background_that_does_not_fit_the_theme_is_ignored() {
         let light = named("light", ColorDepth::Truecolor);
         assert_eq!(light.on_background(Rgb(0, 0, 0)).style(Role::Band), light.style(Role::Band));
+        // Its own text would be black on dark.
+        let dark = named("dark", ColorDepth::Truecolor).on_background(Rgb(255, 255, 255));
+        assert_eq!(dark.style(Role::Band).fg, Some(Color::Rgb(0xd8, 0xdb, 0xe0)));
         let other = light.on_background(Rgb(0xee, 0xee, 0xee));
         assert_ne!(other.style(Role::Band), light.style(Role::Band));
     }

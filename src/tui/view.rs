@@ -6,6 +6,7 @@ mod drawing;
 mod folded_reads;
 mod notices;
 mod outputs;
+mod past;
 mod received_reply;
 pub(super) mod tool;
 mod tree;
@@ -133,6 +134,9 @@ pub(super) struct View {
     /// Start time of the running call of the user, as `running`; `None` if none is running.
     own_call_since: Option<Duration>,
     pub(super) parked: Option<Parked>,
+    /// The last change of the permission mode. The next one replaces it until something follows it in
+    /// the transcript.
+    pub(super) mode_note: Option<String>,
     /// Wall-clock time of the last event, in milliseconds since 1970.
     pub(super) wall_ms: u64,
     /// True if there is a message to the model or the session was resumed, so it can be resumed.
@@ -209,8 +213,7 @@ impl View {
                 self.status.permission_mode = Some(*mode);
                 let by = changed_by.as_ref().map(|by| format!(" (by {})", sanitize(by)));
                 let text = permission_mode_changed(*mode, restriction.as_deref());
-                self.end_text();
-                self.note(Role::Dim, text + &by.unwrap_or_default());
+                self.mode_note = Some(text + &by.unwrap_or_default());
             }
             // The previous count is out of date.
             Event::ContextCompacted { tokens_after, .. } => self.status.context = *tokens_after,
@@ -370,8 +373,9 @@ impl View {
             }
             Event::ModelUsage { usage, .. } => {
                 let read = usage.input_tokens.unwrap_or_default();
-                self.status.context =
-                    usage.output_tokens.map(|written| read + written).or(usage.input_tokens);
+                let used = usage.output_tokens.map(|written| read + written);
+                // A stopped reply has no usage; the last count stays.
+                self.status.context = used.or(usage.input_tokens).or(self.status.context);
             }
             _ => (),
         }
@@ -409,6 +413,13 @@ impl View {
         let pieces = self.stream.finish();
         self.blocks.extend(pieces.into_iter().map(Block::Text));
         self.received = ReceivedReply::default();
+        self.end_mode_note();
+    }
+
+    /// Moves the note about the permission mode into the transcript, because something follows it.
+    fn end_mode_note(&mut self) {
+        let note = self.mode_note.take().map(|text| Block::Note(vec![(Role::Dim, text)]));
+        self.blocks.extend(note);
     }
 
     fn ended(&mut self) {
@@ -427,16 +438,19 @@ impl View {
 
     /// Appends a note in the style of `role` to the transcript.
     pub(super) fn note(&mut self, role: Role, text: impl Into<String>) {
+        self.end_mode_note();
         self.blocks.push_back(Block::Note(vec![(role, text.into())]));
     }
 
     /// Appends an input of the user to the transcript.
     pub(super) fn push_user_input(&mut self, text: String) {
+        self.end_mode_note();
         self.blocks.push_back(Block::User(text));
     }
 
     /// Appends lines, each in the style of its role, to the transcript.
     pub(super) fn push_lines(&mut self, lines: Vec<(Role, String)>) {
+        self.end_mode_note();
         self.blocks.push_back(Block::Note(lines));
     }
 

@@ -88,7 +88,7 @@ fn slash_command_shows_and_changes_the_mode() {
     person.press("/permission-mode\r");
     person.see("> plan ");
     person.press("/permission-mode yolo\r");
-    person.see("there is no permission mode yolo");
+    person.see("There is no permission mode \"yolo\"");
     person.press("try it\r");
     person.see("No.");
     assert!(!machine.work("planned").exists());

@@ -51,6 +51,8 @@ const EXPECTED: &[(&str, &str, &str, &str)] = &[
     ("provider", "/provider local", "local (/provider)", "local (/provider)"),
     ("agent", "/agent plan", "plan (/agent)", "plan (/agent)"),
     ("thinking", "/thinking high", "thinking  high", "thinking: high"),
+    ("init", "/init", "Hello.", "Hello."),
+    ("review", "/review main", "Hello.", "Hello."),
     ("skill", "/skill deploy now", "Hello.", "Hello."),
     ("fork", "/fork", "fork of session", "(a copy of the session"),
     ("new", "/new", "session ", "(a new session"),
@@ -103,7 +105,7 @@ fn line_mode_has_every_command() {
     for &(name, _, says, _) in EXPECTED {
         // The model's answers are on standard output.
         if says == "Hello." {
-            assert_eq!(ended.stdout.matches(says).count(), 2, "{shown}");
+            assert_eq!(ended.stdout.matches(says).count(), 4, "{shown}");
             continue;
         }
         let at = rest.find(says).unwrap_or_else(|| panic!("/{name}: no {says:?} in:\n{rest}"));
@@ -144,7 +146,7 @@ fn the_terminal_ui_has_every_command() {
                 assert!(screen.contains(says), "{name}: {screen}");
             }
             tmux.presses("Escape");
-        } else if matches!(name, "resume" | "rewind" | "keymap") {
+        } else if matches!(name, "resume" | "rewind" | "keymap" | "permission-mode") {
             tmux.presses("Escape");
             tmux.wait_until("the prompt", |screen| !screen.contains("Esc closes"));
             continue;

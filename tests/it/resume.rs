@@ -384,7 +384,7 @@ fn a_user_selects_a_session_from_a_list() {
     assert!(newest.is_some() && newest < oldest, "{shown}");
     // The interrupted turn continues by itself.
     terminal.press("TEST\r");
-    terminal.see("you: fix the test");
+    terminal.see("❯ fix the test");
     terminal.see("Done.");
     terminal.see("Describe a task");
     terminal.press("and more\r");

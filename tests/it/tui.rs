@@ -299,7 +299,7 @@ fn input_during_a_task_steers_at_the_next_step() {
     tmux.wait_for("[n] no");
     thread::sleep(SILENCE);
     tmux.presses("y");
-    tmux.wait_for("Enter: send now");
+    tmux.wait_for("Enter: send at the next step");
     tmux.types("and mind the gap");
     tmux.presses("Enter");
     tmux.wait_for("⤷ at the next step: and mind the gap");
@@ -501,6 +501,9 @@ fn flags_open_the_ui_and_exit_names_the_resume_command() {
     assert!(last().lines().last().unwrap().contains(&line), "{}", last());
     drop(tmux);
     let tmux = Tmux::open(&machine, &["tui", "-c", "--fork", "--config", &config]);
+    // The conversation of the original is shown again.
+    tmux.wait_for("Done in");
+    assert!(tmux.screen().contains("❯ first\n\nOne.\n"), "{}", tmux.screen());
     tmux.says("second");
     tmux.wait_for("Otherwise.");
     assert!(!last().contains("resumed after") && last().contains("fork of session"), "{}", last());
@@ -520,6 +523,20 @@ fn flags_open_the_ui_and_exit_names_the_resume_command() {
     let line = last();
     assert!(line.lines().last().unwrap().contains(" · posse resume "), "{line}");
     machine.verify();
+}
+
+#[test]
+fn setting_that_is_ignored_is_named_once() {
+    let server = ModelServer::start(vec![]);
+    let machine = Machine::with(&server);
+    machine.write(".posse/config.json", json!({ "sandbox": { "mode": "off" } }).to_string());
+    let tmux = Tmux::open(&machine, &[]);
+    tmux.wait_for("❯ Describe a task");
+    tmux.presses("C-d");
+    tmux.assert_ended(0);
+    let printed = fs::read_to_string(machine.path("tmp/stderr")).unwrap();
+    assert_eq!(printed.matches("CFG005").count(), 1, "{printed}");
+    assert!(!tmux.all().contains("CFG005"), "{}", tmux.all());
 }
 
 /// The UI in a pty of 100 columns and 30 rows, with access to every byte.

@@ -81,6 +81,23 @@ fn by_number(typed: &str, rows: &[SessionRow]) -> Option<usize> {
     }
 }
 
+/// Ids of sessions with their descriptions in columns: age, state, turns with cost, and title.
+pub(crate) fn in_columns(rows: Vec<SessionRow>) -> Vec<(String, String)> {
+    let widest = |cell: fn(&SessionRow) -> &String| {
+        rows.iter().map(|row| cell(row).chars().count()).max().unwrap_or_default()
+    };
+    let (age, state) = (widest(|row| &row.age), widest(|row| &row.state));
+    let spent = widest(|row| &row.spent);
+    let line = |row: SessionRow| {
+        let text = format!(
+            "{:<age$}  {:<state$}  {:<spent$}  {}",
+            row.age, row.state, row.spent, row.prompt
+        );
+        (row.id, printable(&text))
+    };
+    rows.into_iter().map(line).collect()
+}
+
 /// Formats a session as one line.
 fn line(row: &SessionRow) -> String {
     let SessionRow { id, age, state, spent, prompt } = row;
@@ -92,6 +109,22 @@ fn line(row: &SessionRow) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stored_sessions_are_listed_in_columns() {
+        let row = |id: &str, age: &str, state: &str, spent: &str| SessionRow {
+            id: id.to_owned(),
+            age: age.to_owned(),
+            state: state.to_owned(),
+            spent: spent.to_owned(),
+            prompt: "fix it".to_owned(),
+        };
+        let rows =
+            vec![row("a", "now", "stopped", ""), row("b", "10 min ago", "parked", "3 turns")];
+        let lines = in_columns(rows);
+        assert_eq!(lines[0], ("a".to_owned(), "now         stopped           fix it".to_owned()));
+        assert_eq!(lines[1], ("b".to_owned(), "10 min ago  parked   3 turns  fix it".to_owned()));
+    }
 
     fn rows() -> Vec<SessionRow> {
         let row = |id: &str, prompt: &str| SessionRow {

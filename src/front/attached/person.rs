@@ -158,6 +158,10 @@ impl CommandContext for TypedEffect {
     }
 
     fn switch(&mut self, _: SessionSwitch) {}
+    fn prompt(&mut self, text: String) {
+        *self = TypedEffect::Send(Instruction::Steer(vec![ContentPart::text(text)]));
+    }
+
     fn run_skill(&mut self, _: &str, _: &str) {}
 
     fn undo(&mut self, checkpoint: Option<u64>) {

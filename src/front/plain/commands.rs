@@ -104,6 +104,11 @@ impl CommandContext for LineCommand {
         self.run(|mode| Box::pin(mode.switch_session(to)));
     }
 
+    fn prompt(&mut self, text: String) {
+        let prompt = posse_actors::conversation::Prompt::text(text);
+        self.run(|mode| Box::pin(mode.work(Task::Prompt(prompt))));
+    }
+
     fn run_skill(&mut self, name: &str, task: &str) {
         let (name, task) = (name.to_owned(), task.to_owned());
         self.run(|mode| Box::pin(mode.run_skill(name, task)));

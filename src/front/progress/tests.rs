@@ -162,10 +162,10 @@ fn countdown_is_redrawn_in_place_and_removed() {
     insta::assert_debug_snapshot!(shown, @r#"
     [
         "half",
-        "\n\u{1b}[2m… local: next try in 12 s (patience after that: 9 min)\u{1b}[0m",
-        "\r\u{1b}[K\u{1b}[2m… local: next try in 11 s (patience after that: 9 min)\u{1b}[0m",
+        "\n\u{1b}[2m… local: next try in 12 s (then it waits 9 min at most)\u{1b}[0m",
+        "\r\u{1b}[K\u{1b}[2m… local: next try in 11 s (then it waits 9 min at most)\u{1b}[0m",
         "\r\u{1b}[Kwhole",
-        "\n\u{1b}[2m… local: next try in 1 s (patience after that: 9 min)\u{1b}[0m",
+        "\n\u{1b}[2m… local: next try in 1 s (then it waits 9 min at most)\u{1b}[0m",
         "\r\u{1b}[K",
     ]
     "#);

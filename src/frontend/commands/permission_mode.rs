@@ -9,18 +9,20 @@ use posse_actors::root_session::SessionHandle;
 use posse_base::failure::{nearest, printable};
 
 use crate::commands::{
-    Availability, COMMAND, Command, CommandContext, CommandGroup, QueryAnswer, SessionQuery,
+    ArgumentValues, Availability, COMMAND, Command, CommandContext, CommandGroup, QueryAnswer,
+    SessionQuery,
 };
 use crate::instruction::Instruction;
 
 pub(super) const PERMISSION_MODE: Command = Command {
     name: "permission-mode",
     argument: "[MODE]",
-    help: "use the permission mode plan, ask, edits, auto or locked; without MODE: show it",
+    help: "use the permission mode plan, ask, edits, auto or locked; without MODE: choose one",
     group: CommandGroup::Permissions,
+    values: ArgumentValues::PermissionModes,
     when: Availability::Immediate,
     run: |context, argument| match argument {
-        None => context.query(SessionQuery::text(|session| async move { modes(&session) })),
+        None => context.choose_permission_mode(),
         Some(name) => select(context, name),
     },
     ..COMMAND
@@ -43,15 +45,25 @@ fn select(context: &mut dyn CommandContext, name: &str) {
         let names = PermissionMode::KNOWN.map(PermissionMode::as_str);
         let meant = nearest(name, names).map(|meant| format!(", did you mean {meant}?"));
         let text = format!(
-            "there is no permission mode {}{}; choose one of {}\n",
+            "There is no permission mode \"{}\"{}; modes: {}.\n",
             printable(name),
             meant.unwrap_or_default(),
             names.join(", ")
         );
         return context.query(SessionQuery::text(|_| async move { text }));
     };
+    context.query(permission_mode_query(mode));
+}
+
+/// Query that changes the session to this mode.
+pub fn permission_mode_query(mode: PermissionMode) -> SessionQuery {
     let query = SessionQuery::new(move |session| async move { change(&session, mode).await });
-    context.query(query.with_instruction(Instruction::PermissionMode(mode)));
+    query.with_instruction(Instruction::PermissionMode(mode))
+}
+
+/// Query for all modes with their meaning.
+pub fn modes_query() -> SessionQuery {
+    SessionQuery::text(|session| async move { modes(&session) })
 }
 
 async fn change(session: &SessionHandle, mode: PermissionMode) -> QueryAnswer {

@@ -37,7 +37,7 @@ pub(super) const EXPORT: Command = Command {
 pub(super) const SHARE: Command = Command {
     name: "share",
     argument: "[FILE.html]",
-    help: "write the session as one HTML page that needs no other file; known secrets are redacted",
+    help: "write the session as one HTML page that needs no other file; known secrets are redacted; without FILE: in the state folder",
     when: Availability::Idle,
     run: |context, argument| {
         let is_html = |name: &str| {

@@ -33,6 +33,10 @@ impl CommandContext for RecordingContext {
         self.add(to);
     }
 
+    fn prompt(&mut self, text: String) {
+        self.add(("prompt", text.lines().next().unwrap_or_default()));
+    }
+
     fn run_skill(&mut self, name: &str, task: &str) {
         self.add(("skill", name, task));
     }
@@ -168,6 +172,7 @@ fn commands_call_operations_of_the_front_end() {
         ("/queue edit 2", "SessionQuery(None)"),
         ("/queue move 2 1", "SessionQuery(None)"),
         ("/queue move 2", "SessionQuery(None)"),
+        ("/review main", r#"("prompt", "Review: main")"#),
         ("/theme", r#"("theme", None)"#),
         ("/stop", r#"("stop", false)"#),
         ("/stop all", r#"("stop", true)"#),

@@ -1,12 +1,13 @@
 //! `/theme`: shows or sets the colour theme.
 
-use crate::commands::{COMMAND, Command, CommandGroup};
+use crate::commands::{ArgumentValues, COMMAND, Command, CommandGroup};
 
 pub(super) const THEME: Command = Command {
     name: "theme",
     argument: "[NAME]",
-    help: "use another colour theme, built-in or your own",
+    help: "use another colour theme, built-in or your own; without NAME: choose one",
     group: CommandGroup::Program,
+    values: ArgumentValues::Themes,
     run: |context, argument| context.theme(argument),
     ..COMMAND
 };

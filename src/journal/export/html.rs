@@ -10,7 +10,8 @@ use jiff::tz::TimeZone;
 use crate::export::markdown::local_time;
 use crate::export::safe::{html, html_line, rendered};
 use crate::export::story::{
-    CallOutcome, EntryContent, Story, StoryCall, StoryEntry, StoryQuestion, duration, tokens,
+    CallOutcome, EntryContent, MessageAuthor, Story, StoryCall, StoryEntry, StoryQuestion,
+    duration, tokens,
 };
 use crate::transcript::{counted, formatted_time};
 
@@ -58,7 +59,8 @@ pub(super) fn write(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::
 }
 
 fn title(story: &Story) -> String {
-    let prompt = story.prompt.as_deref().unwrap_or_default();
+    let named = story.title.as_deref().or(story.prompt.as_deref());
+    let prompt = named.unwrap_or_default();
     let line = prompt.trim().lines().next().unwrap_or_default();
     let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
     let title = clipped(&line, TITLE_MAX, "…");
@@ -98,11 +100,12 @@ fn write_header(
 fn write_entry(entry: &StoryEntry, zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {
     let time = time(entry.ts, zone);
     match &entry.content {
-        EntryContent::User { task_of, text, images, queued } => {
+        EntryContent::User { author, text, images, queued } => {
             let late = if *queued { " · while it worked" } else { "" };
-            let (class, who) = match task_of {
-                Some(agent) => ("model", format!("Task of {}", html_line(agent))),
-                None => ("user", "You".to_owned()),
+            let (class, who) = match author {
+                MessageAuthor::AgentOf(path) => ("model", format!("Task of {}", html_line(path))),
+                MessageAuthor::Posse => ("posse", "posse to the model".to_owned()),
+                MessageAuthor::User => ("user", "You".to_owned()),
             };
             writeln!(out, "<section class=\"{class}\"><h2>{who}{late} {time}</h2>")?;
             writeln!(out, "<div class=\"text\">{}</div>", rendered(text))?;

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use jiff::tz::TimeZone;
 
 use crate::export::safe::{clean, code, escaped, fenced, markdown};
-use crate::export::story::{EntryContent, Story, StoryCall, StoryEntry, tokens};
+use crate::export::story::{EntryContent, MessageAuthor, Story, StoryCall, StoryEntry, tokens};
 use crate::transcript::{counted, formatted_time};
 
 /// Writes `story` as a whole Markdown document. Times are in `zone`.
@@ -22,6 +22,9 @@ pub(super) fn write(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::
 
 fn write_document(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "# Session {}\n", code(&story.id))?;
+    if let Some(title) = &story.title {
+        writeln!(out, "- Title: {}", escaped(title))?;
+    }
     if let Some(started) = &story.started {
         let rows = [
             ("Started", local_time(started.ts, zone)),
@@ -53,11 +56,12 @@ fn write_document(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::Re
 
 fn write_entry(entry: &StoryEntry, zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {
     match &entry.content {
-        EntryContent::User { task_of, text, images, queued } => {
+        EntryContent::User { author, text, images, queued } => {
             let late = if *queued { ", while it worked" } else { "" };
-            let who = match task_of {
-                Some(agent) => format!("Task of {}", escaped(agent)),
-                None => "You".to_owned(),
+            let who = match author {
+                MessageAuthor::AgentOf(path) => format!("Task of {}", escaped(path)),
+                MessageAuthor::Posse => "posse to the model".to_owned(),
+                MessageAuthor::User => "You".to_owned(),
             };
             writeln!(out, "## {who} ({}{late})\n\n{}", local_time(entry.ts, zone), quoted(text))?;
             if *images > 0 {

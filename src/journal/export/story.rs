@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use posse_actors::conversation::{CallId, ContentPart, Message, QuestionId, text_of};
+use posse_actors::conversation::{CallId, ContentPart, Message, MessageId, QuestionId, text_of};
 use posse_actors::event::{
-    Event, HookDecision, HunkAnswer, Origin, SandboxTier, Scope, StoredRecord,
+    Event, HookDecision, HunkAnswer, MessageKind, Origin, SandboxTier, Scope, StoredRecord,
 };
 use posse_actors::ledger::{Account, Accounts};
 use serde_json::Value;
@@ -31,6 +31,13 @@ pub(super) struct Story {
     pub(super) last_ms: Option<u64>,
     pub(super) ended: Option<(String, i32)>,
     pub(super) prompt: Option<String>,
+    /// Title of the session, by the user or a model.
+    pub(super) title: Option<String>,
+    /// Kinds of queued messages, until they are delivered.
+    queued: HashMap<MessageId, MessageKind>,
+    /// True if the records of the original session were added, so that the history which a copy took
+    /// over from it would repeat them.
+    has_original: bool,
     places: HashMap<CallId, usize>,
     questions: HashMap<QuestionId, usize>,
     bytes: usize,
@@ -61,10 +68,9 @@ pub(super) struct StoryEntry {
 /// Content of an entry: a message, a call or a note.
 #[derive(Debug)]
 pub(super) enum EntryContent {
-    /// Message of the user; `task_of`: agent path of the subagent whose task it is, if another
-    /// agent wrote it.
+    /// Message in the user's role.
     User {
-        task_of: Option<String>,
+        author: MessageAuthor,
         text: String,
         images: usize,
         queued: bool,
@@ -84,6 +90,17 @@ pub(super) enum EntryContent {
         word: &'static str,
         text: String,
     },
+}
+
+/// Author of a message in the user's role.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum MessageAuthor {
+    /// The user.
+    User,
+    /// posse, which informs the model.
+    Posse,
+    /// Another agent; the message is the task of the subagent with this agent path.
+    AgentOf(String),
 }
 
 /// A tool call, from request to outcome.
@@ -140,6 +157,40 @@ impl Story {
         self.session(record.ts, record.origin.as_deref(), record.event);
     }
 
+    /// Adds a record of the session of which this one is a copy, up to the place of the copy. The
+    /// spending of that session is not part of this one.
+    pub(super) fn add_original(&mut self, record: StoredRecord) {
+        self.last_ms = Some(record.ts);
+        if self.bytes > STORY_BYTES_MAX {
+            self.left_out += 1;
+            return;
+        }
+        if let Event::SessionForked { history, .. } = &record.event
+            && !self.has_original
+        {
+            return self.inherited_history(history);
+        }
+        if let Event::SessionTitled { title } = record.event {
+            self.title = Some(title);
+            return;
+        }
+        let is_of_session = matches!(
+            record.event,
+            Event::SessionStarted { .. }
+                | Event::SessionForked { .. }
+                | Event::SessionResumed { .. }
+                | Event::SessionEnded { .. }
+        );
+        if !is_of_session {
+            self.add_message(record.origin.as_deref(), record.event);
+        }
+    }
+
+    /// Marks that all records of an original were added.
+    pub(super) fn end_original(&mut self) {
+        self.has_original = true;
+    }
+
     /// Adds a note that the journal is damaged here. `problem` describes the damage.
     pub(super) fn broken(&mut self, problem: &str) {
         let text = problem.to_owned();
@@ -157,13 +208,21 @@ impl Story {
     fn session(&mut self, ts: u64, origin: Option<&Origin>, event: Event) {
         match event {
             Event::SessionStarted { posse, cwd, agent, provider, model, .. } => {
+                // Another provider or model was selected.
+                self.ended = None;
                 self.started.get_or_insert(SessionStart { ts, posse, cwd, agent, provider, model });
             }
             Event::SessionEnded { reason, exit_code, .. } => {
                 self.ended = Some((reason.to_string(), exit_code));
             }
+            Event::SessionTitled { title } => self.title = Some(title),
             event => {
-                if let Event::SessionForked { history, .. } = &event {
+                if matches!(event, Event::SessionResumed { .. }) {
+                    self.ended = None;
+                }
+                if let Event::SessionForked { history, .. } = &event
+                    && !self.has_original
+                {
                     self.inherited_history(history);
                 }
                 self.add_message(origin, event);
@@ -178,8 +237,8 @@ impl Story {
                 Message::User { content } => {
                     let (text, images) = (self.clip(text_of(content)), images(content));
                     self.prompt.get_or_insert_with(|| text.clone());
-                    let (task_of, queued) = (None, false);
-                    self.push(EntryContent::User { task_of, text, images, queued });
+                    let (author, queued) = (MessageAuthor::User, false);
+                    self.push(EntryContent::User { author, text, images, queued });
                 }
                 Message::Assistant(said) => {
                     let text = self.clip(said.content.clone().unwrap_or_default());
@@ -199,10 +258,20 @@ impl Story {
         match event {
             Event::UserMessage { content, message_id } => {
                 let text = self.clip(text_of(&content));
-                self.prompt.get_or_insert_with(|| text.clone());
                 let (images, queued) = (images(&content), message_id.is_some());
-                let task_of = child(origin);
-                self.push(EntryContent::User { task_of, text, images, queued });
+                let kind = message_id.and_then(|id| self.queued.remove(&id));
+                let author = match (child(origin), kind) {
+                    (_, Some(MessageKind::Notice | MessageKind::Aside)) => MessageAuthor::Posse,
+                    (Some(path), _) => MessageAuthor::AgentOf(path),
+                    (None, _) => MessageAuthor::User,
+                };
+                if author == MessageAuthor::User {
+                    self.prompt.get_or_insert_with(|| text.clone());
+                }
+                self.push(EntryContent::User { author, text, images, queued });
+            }
+            Event::MessageQueued { message_id, kind, .. } => {
+                self.queued.insert(message_id, kind);
             }
             Event::ModelReply { message, .. } => {
                 self.replies += 1;

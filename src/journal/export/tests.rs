@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use posse_actors::conversation::{
-    AssistantMessage, CallId, ContentPart, QuestionId, Reasoning, SessionId, StopReason, ToolCall,
-    Usage,
+    AssistantMessage, CallId, ContentPart, Message, QuestionId, Reasoning, SessionId, StopReason,
+    ToolCall, Usage,
 };
 use posse_actors::event::{Event, PermissionTarget, RecordId, SandboxTier, Scope, StoredRecord};
 use proptest::prelude::*;
@@ -440,4 +440,96 @@ fn task_of_a_subagent_is_headed_by_its_agent() {
         assert_eq!(text.matches(of_user).count(), 1, "{text}");
         assert_eq!(text.matches(of_agent).count(), 1, "{text}");
     }
+}
+
+fn user(text: &str, id: Option<&str>) -> Event {
+    let message_id = id.map(posse_actors::conversation::MessageId::new);
+    Event::UserMessage { content: vec![ContentPart::text(text)], message_id }
+}
+
+fn queued(id: &str, kind: posse_actors::event::MessageKind) -> Event {
+    let message_id = posse_actors::conversation::MessageId::new(id);
+    Event::MessageQueued { message_id, kind, content: Vec::new() }
+}
+
+fn started(model: &str) -> Event {
+    let Event::SessionStarted { posse, cwd, agent, provider, mode, tier, .. } =
+        session("x").swap_remove(0)
+    else {
+        unreachable!("the first event is the start")
+    };
+    Event::SessionStarted {
+        model: model.to_owned(),
+        permission_mode: None,
+        instructions: String::new(),
+        budget: posse_actors::cost::Budget::default(),
+        prompt: posse_actors::event::PromptOverrides::default(),
+        forked_from: None,
+        posse,
+        cwd,
+        agent,
+        provider,
+        mode,
+        tier,
+    }
+}
+
+#[test]
+fn title_author_and_end_are_those_of_the_session() {
+    use posse_actors::event::MessageKind;
+    let ended = session("switched").pop().unwrap();
+    let events = vec![
+        started("one"),
+        user("first prompt", None),
+        queued("m1", MessageKind::Steer),
+        queued("m2", MessageKind::Notice),
+        user("be quick", Some("m1")),
+        user("(from posse, not from the user) a job ended", Some("m2")),
+        Event::SessionTitled { title: "The port".to_owned() },
+        ended,
+        started("two"),
+        user("go on", None),
+    ];
+    let (page, text) = documents(events);
+    assert!(page.contains("<h1>The port</h1>") && text.contains("- Title: The port"), "{page}");
+    assert!(page.contains("<h2>You · while it worked"), "{page}");
+    let own = page.split_once("posse to the model").unwrap().1;
+    assert!(own.contains("a job ended") && !own.contains("be quick"), "{page}");
+    assert!(!page.contains("class=\"end") && text.contains("- End: not ended"), "{page}");
+}
+
+#[test]
+fn copy_shows_the_records_of_its_original() {
+    let history = vec![Arc::new(Message::User { content: vec![ContentPart::text("copied")] })];
+    let forked = Event::SessionForked {
+        parent: SessionId::new("a"),
+        parent_record: 3,
+        history,
+        memories: posse_actors::outcome::Memories::default(),
+        todos: Vec::new(),
+    };
+    let titled = Event::SessionTitled { title: "The port".to_owned() };
+    let original = [started("one"), user("first", None), titled, session("call").swap_remove(11)];
+    let copy = [started("one"), forked, user("second", None)];
+    let page = |reads_original: bool| {
+        let mut story = Story::new("b");
+        if reads_original {
+            for (event, number) in original.iter().cloned().zip(1..) {
+                story.add_original(record(number, event));
+            }
+            story.end_original();
+        }
+        for (event, number) in copy.iter().cloned().zip(1000..) {
+            story.add(record(number, event));
+        }
+        let mut page = Vec::new();
+        html::write(&story, &TimeZone::UTC, &mut page).unwrap();
+        String::from_utf8(page).unwrap()
+    };
+    let whole = page(true);
+    assert!(whole.contains("first") && whole.contains("second") && !whole.contains("copied"));
+    assert!(whole.contains("class=\"call") && whole.contains("<h1>The port</h1>"), "{whole}");
+    let times: Vec<&str> = whole.split("<h2>You <time>").skip(1).map(|rest| &rest[..8]).collect();
+    assert_ne!(times[0], times[1], "each has its own time");
+    assert!(page(false).contains("copied"), "without the original its messages are shown");
 }

@@ -1,7 +1,7 @@
 //! Slash commands in the terminal UI. A command that needs only the UI state is carried out here;
 //! the others become effects.
 
-use posse_actors::event::ContextUse;
+use posse_actors::event::{ContextUse, MessageKind};
 use posse_base::failure::Exit;
 use posse_frontend::RewindExtent;
 use posse_frontend::clipboard;
@@ -75,6 +75,18 @@ impl CommandContext for AppCommand<'_> {
         self.echo().effects.push(Effect::Switch(to));
     }
 
+    fn prompt(&mut self, text: String) {
+        self.push(Effect::Say(text, MessageKind::Steer));
+    }
+
+    fn choose_permission_mode(&mut self) {
+        // A permission request covers selectors.
+        if self.app.prompts.is_open() {
+            return self.query(posse_frontend::commands::permission_modes_query());
+        }
+        self.app.choose_permission_mode();
+    }
+
     fn run_skill(&mut self, name: &str, task: &str) {
         self.push(Effect::RunSkill(name.to_owned(), task.to_owned()));
     }
@@ -100,7 +112,10 @@ impl CommandContext for AppCommand<'_> {
     }
 
     fn theme(&mut self, name: Option<&str>) {
-        self.echo().choose_theme(name);
+        match name {
+            Some(name) => self.echo().use_theme(name),
+            None => self.app.choose_theme(),
+        }
     }
 
     fn change_keys(&mut self) {

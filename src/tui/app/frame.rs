@@ -13,7 +13,7 @@ use crate::painter::ScreenFrame;
 use crate::scrollback::Scrollback;
 use crate::sgr::sgr_row;
 use crate::terminal::ROWS_PER_FRAME_MIN;
-use crate::text::{TextRow, clipped, row, sanitize, span};
+use crate::text::{TextRow, clipped, row, sanitize, span, text_rows};
 use crate::theme::{Role, Theme};
 use crate::view::QueuedMessage;
 
@@ -114,6 +114,10 @@ impl App {
         }
         self.frozen = None;
         let mut extra = self.view.banner(wide, self.theme, now);
+        if let Some(note) = &self.view.mode_note {
+            let note = text_rows(self.theme, Role::Dim, &sanitize(note), wide);
+            extra.splice(..0, note);
+        }
         if self.busy && usize::from(size.1) >= TASK_ROWS_MIN {
             extra.extend(todo_rows(self.view.open_todos(), wide, self.theme));
         }
@@ -176,7 +180,7 @@ impl App {
             rows.extend(completion.rows(wide, (high / 2).max(1), theme));
         }
         let hint = if self.busy {
-            "Enter: send now · Alt+Enter: send after the answer"
+            "Enter: send at the next step · Alt+Enter: after the answer"
         } else {
             PLACEHOLDER
         };

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent};
-use posse_actors::event::MessageKind;
-use posse_frontend::commands::{Availability, Command, ParsedLine, parse, unknown};
+use posse_actors::event::{MessageKind, PermissionMode};
+use posse_frontend::commands::{ArgumentValues, Availability, Command, ParsedLine, parse, unknown};
 
 use crate::app::{App, Effect};
 use crate::completion::{Completion, CompletionQuery};
 use crate::composer::may_be_image;
 use crate::keymap::{EditAction, KeyAction};
-use crate::theme::Role;
+use crate::theme::{Role, Theme};
 
 impl App {
     /// Updates the completion for the text before the cursor. File names are requested with an
@@ -29,6 +29,18 @@ impl App {
             _ if self.dismissed || same => (),
             CompletionQuery::Command(prefix) => {
                 self.completion = Completion::of_commands(&prefix, &self.uses);
+            }
+            CompletionQuery::Argument { values, query } => {
+                let known: Vec<(&str, &'static str)> = match values {
+                    ArgumentValues::Any => Vec::new(),
+                    ArgumentValues::Themes => {
+                        Theme::names(&self.own_themes).into_iter().map(|name| (name, "")).collect()
+                    }
+                    ArgumentValues::PermissionModes => {
+                        PermissionMode::KNOWN.map(|mode| (mode.as_str(), mode.about())).to_vec()
+                    }
+                };
+                self.completion = Completion::of_values(values, &query, &known);
             }
             // The previous list stays until there are new results.
             CompletionQuery::File { query, .. } => self.effects.push(Effect::Find(query)),
@@ -59,7 +71,7 @@ impl App {
         let submits = action == Some(KeyAction::Submit);
         match action {
             _ if key == KeyEvent::from(KeyCode::Tab) || submits && completion.is_chosen() => {
-                let runs = submits && matches!(completion.query, CompletionQuery::Command(_));
+                let runs = submits && !matches!(completion.query, CompletionQuery::File { .. });
                 let with = completion.text().to_owned();
                 let bytes =
                     CompletionQuery::of(self.composer.before()).map_or(0, |wanted| wanted.bytes());
@@ -101,11 +113,13 @@ impl App {
         match typed {
             ParsedLine::Blank => (),
             ParsedLine::Text(text) => self.effects.push(Effect::Say(text, kind)),
-            ParsedLine::Command(Command { when: Availability::Idle, .. }, _)
-            | ParsedLine::Shell(_)
-                if self.busy =>
-            {
-                self.view.note(Role::Dim, "(not available while a task runs; Esc stops it)");
+            ParsedLine::Command(Command { when: Availability::Idle, name, .. }, _) if self.busy => {
+                self.refuse_while_busy(&format!("/{name}"));
+                self.composer.set(&text);
+            }
+            ParsedLine::Shell(_) if self.busy => {
+                self.refuse_while_busy("a command");
+                self.composer.set(&text);
             }
             ParsedLine::Shell(command) => {
                 let mark = if command.is_private { "!!" } else { "!" };
@@ -120,6 +134,12 @@ impl App {
                 self.view.note(Role::Warn, unknown(&name, meant));
             }
         }
+    }
+
+    /// Notes that `what` has to wait for the end of the task.
+    pub(super) fn refuse_while_busy(&mut self, what: &str) {
+        let text = format!("({what} is not available while a task runs; Esc stops the task)");
+        self.view.note(Role::Dim, text);
     }
 
     /// Puts a submitted line back into the prompt, with a note, because a running lookup may

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use crossterm::event::KeyEvent;
 use posse_actors::conversation::{CallId, MessageId};
-use posse_frontend::commands::SessionSwitch;
+use posse_actors::event::PermissionMode;
+use posse_frontend::commands::{SessionSwitch, permission_mode_query};
 use posse_frontend::remote_session::Revert;
 use posse_frontend::{
     ListedValue, ReplacedChanges, RewindExtent, Selectable, missing_rewind_point, pluralize,
@@ -13,6 +14,7 @@ use posse_frontend::{
 
 use crate::app::{App, Effect};
 use crate::selector::{Selector, SelectorEntry, SelectorKind, SelectorOutcome, in_one_line};
+use crate::text::sanitize;
 use crate::theme::{Role, Theme};
 use crate::view::QueuedMessage;
 use crate::viewer::Viewer;
@@ -22,14 +24,26 @@ impl App {
         let Some(selector) = &mut self.selector else { return };
         match selector.key(key) {
             SelectorOutcome::Open => {
+                let theme = selector.value().filter(|_| selector.subject == SelectorKind::Theme);
+                self.preview_theme(theme);
                 let preview = self.wanted_preview().map(Effect::Preview);
                 self.effects.extend(preview);
             }
-            SelectorOutcome::Closed => self.selector = None,
+            SelectorOutcome::Closed => {
+                let theme = selector.current().filter(|_| selector.subject == SelectorKind::Theme);
+                let before = selector.before.take();
+                self.preview_theme(theme);
+                self.selector = before.map(|before| *before);
+            }
             SelectorOutcome::Name(value) => {
                 let subject = selector.subject;
-                self.selector = None;
+                let before = self.selector.take();
                 self.select(subject, value);
+                if subject == SelectorKind::Rewind
+                    && let Some(next) = &mut self.selector
+                {
+                    next.before = before.map(Box::new);
+                }
             }
             SelectorOutcome::Labelled(value) => {
                 self.selector = None;
@@ -54,6 +68,14 @@ impl App {
     fn select(&mut self, subject: SelectorKind, value: String) {
         let to = match subject {
             SelectorKind::History => return self.composer.set(&value),
+            SelectorKind::Theme => {
+                self.view.push_user_input(format!("/theme {value}"));
+                return self.use_theme(&value);
+            }
+            SelectorKind::PermissionMode => {
+                let mode = PermissionMode::named(&value).map(permission_mode_query);
+                return self.effects.extend(mode.map(Effect::Query));
+            }
             SelectorKind::Keymap => return self.await_key(&value),
             SelectorKind::Jobs => return self.effects.push(Effect::ViewJob(value)),
             SelectorKind::ConfirmKey(name) => return self.bind_key(name, &value),
@@ -137,8 +159,19 @@ impl App {
 
     /// Shows the output of a background job in the viewer.
     pub(crate) fn show_job(&mut self, job: &str, output: String) {
-        let text = if output.is_empty() { "(no output yet)".to_owned() } else { output };
-        self.viewer = Some(Viewer::of_text(&format!("job {job}"), text));
+        self.viewer = Some(Viewer::of_job(job, output));
+    }
+
+    /// Id of the job whose output the viewer shows; `None` if it shows none.
+    pub(crate) fn viewed_job(&self) -> Option<&str> {
+        self.viewer.as_ref()?.job()
+    }
+
+    /// Replaces the output of a job in the viewer, if it still shows that job.
+    pub(crate) fn update_job(&mut self, job: &str, output: String) {
+        if let Some(viewer) = self.viewer.as_mut().filter(|viewer| viewer.job() == Some(job)) {
+            viewer.update(output);
+        }
     }
 
     /// Queued messages of the user.
@@ -176,8 +209,10 @@ impl App {
     /// description.
     pub(crate) fn choose_session(&mut self, stored: Vec<(String, String)>) {
         let others = stored.into_iter().filter(|(id, _)| *id != self.session);
-        let entry =
-            |(value, label): (String, String)| SelectorEntry::new(value, in_one_line(&label));
+        let entry = |(value, label): (String, String)| {
+            let label = format!("{}  {}", in_one_line(&value), in_one_line(&label));
+            SelectorEntry::new(value, label)
+        };
         let entries = others.map(entry).collect();
         let nothing = "(there is no other session here)";
         self.open_selector(SelectorKind::Sessions, "sessions here", entries, nothing);
@@ -249,20 +284,47 @@ impl App {
         }
     }
 
-    pub(super) fn choose_theme(&mut self, name: Option<&str>) {
-        let names = Theme::names(&self.own_themes);
-        let switched = name.and_then(|name| self.theme.switched(name, &self.own_themes));
-        let (role, text) = match (name, switched) {
-            (_, Some(theme)) => {
-                self.theme = theme;
-                (Role::Dim, format!("theme: {}", theme.name()))
-            }
-            (Some(name), None) => {
-                (Role::Warn, format!("There is no theme \"{name}\"; themes: {names}."))
-            }
-            (None, None) => (Role::Dim, format!("theme: {} (themes: {names})", self.theme.name())),
+    /// Uses the theme of that name; shows a warning if there is none.
+    pub(super) fn use_theme(&mut self, name: &str) {
+        let Some(theme) = self.theme.switched(name, &self.own_themes) else {
+            let names = Theme::names(&self.own_themes).join(", ");
+            let text = format!("There is no theme \"{name}\"; themes: {names}.");
+            return self.view.note(Role::Warn, text);
         };
-        self.view.note(role, text);
+        self.theme = theme;
+        self.view.note(Role::Dim, format!("theme: {}", theme.name()));
+    }
+
+    /// Opens the selector of themes. The theme under the cursor is used meanwhile.
+    pub(super) fn choose_theme(&mut self) {
+        let current = self.theme.name();
+        let entry = |name: &str| SelectorEntry::new(name, sanitize(name));
+        let entries = Theme::names(&self.own_themes).into_iter().map(entry).collect();
+        let title = format!("theme: {} (`ui.theme` sets it for later starts)", sanitize(current));
+        let mut selector = Selector::of(SelectorKind::Theme, title, entries);
+        selector.set_current(current);
+        self.selector = Some(selector);
+    }
+
+    /// Uses the theme under the cursor of its selector; without a selector of themes, nothing.
+    fn preview_theme(&mut self, name: Option<String>) {
+        let themed = name.and_then(|name| self.theme.switched(&name, &self.own_themes));
+        self.theme = themed.unwrap_or(self.theme);
+    }
+
+    /// Opens the selector of permission modes.
+    pub(super) fn choose_permission_mode(&mut self) {
+        let current = self.view.status.permission_mode.map_or("", PermissionMode::as_str);
+        let entry = |mode: PermissionMode| SelectorEntry {
+            value: mode.as_str().to_owned(),
+            label: mode.as_str().to_owned(),
+            facts: vec![mode.about().to_owned()],
+        };
+        let entries = PermissionMode::KNOWN.map(entry).to_vec();
+        let title = format!("permission mode: {current}");
+        let mut selector = Selector::of(SelectorKind::PermissionMode, title, entries);
+        selector.set_current(current);
+        self.selector = Some(selector);
     }
 
     /// Opens the selector of a setting. `names`: its known values.

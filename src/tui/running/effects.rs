@@ -356,6 +356,8 @@ impl Tui<'_> {
                 self.app.add_live_models(&provider, models);
             }
             RequestResult::Preview(id, lines) => self.show_preview(&id, lines),
+            RequestResult::Past(id, past) => self.show_past(&id, past),
+            RequestResult::JobOutput(job, output) => self.show_job_output(&job, output),
             RequestResult::Branch(branch) => self.show_branch(branch),
             RequestResult::StatusLine(output) => self.show_status_line(output),
             RequestResult::Answer(text) => self.app.answer("", false, text),

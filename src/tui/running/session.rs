@@ -18,6 +18,7 @@ use posse_actors::root_session::{
 use posse_actors::subscription::Subscription;
 use posse_base::failure::{Exit, Failure};
 use posse_base::or_pending;
+use posse_frontend::past_conversation::PastConversation;
 use posse_frontend::remote_session::{AttachSocket, RevertRequest};
 use posse_frontend::session_records::Changes;
 use posse_frontend::session_tree::TreeRow;
@@ -51,6 +52,10 @@ pub(super) enum RequestResult {
     LiveModels(String, Result<Vec<ListedValue>, String>),
     /// Id of a stored session, and its last messages.
     Preview(String, Vec<String>),
+    /// Id of a resumed session, and the end of its conversation or why it cannot be read.
+    Past(SessionId, Result<PastConversation, Vec<Failure>>),
+    /// Id of a background job, and its output if it could be read.
+    JobOutput(String, Option<String>),
     /// Git branch of the folder.
     Branch(Option<String>),
     /// Output of the status line command, or why it failed.
@@ -129,6 +134,8 @@ pub(super) struct CurrentSession {
     unanswered: u32,
     /// Number of these requests that `--yes` would not have covered.
     not_by_yes: u32,
+    /// True while the end of the resumed conversation is read. Events wait for it.
+    pub(super) reads_past: bool,
     /// True if files were restored since this was last reset.
     pub(super) is_restored: bool,
 }
@@ -170,6 +177,7 @@ impl CurrentSession {
             task: None,
             unanswered: 0,
             not_by_yes: 0,
+            reads_past: false,
             is_restored: false,
         })
     }
@@ -278,9 +286,11 @@ pub(super) enum SessionUpdate {
     Closed,
 }
 
-/// Waits for the next update; never returns while there is no session. Cancel safe.
+/// Waits for the next update; never returns while there is no session, or its earlier conversation
+/// is being read. Cancel safe.
 pub(super) async fn next(current: &mut Option<CurrentSession>) -> SessionUpdate {
-    let Some(CurrentSession { events, task, attach_socket, .. }) = current else {
+    let Some(CurrentSession { events, task, attach_socket, reads_past: false, .. }) = current
+    else {
         return std::future::pending().await;
     };
     let outcome = task.as_mut().and_then(|task| task.outcome.as_mut());

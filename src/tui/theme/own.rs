@@ -4,7 +4,7 @@ use ratatui::style::{Modifier, Style};
 use serde_json::Value;
 
 use crate::theme::color::{ColorDepth, Rgb};
-use crate::theme::{Base, Role};
+use crate::theme::{Base, Role, Theme};
 
 /// A theme of the user.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,7 +50,10 @@ impl OwnTheme {
         let base = match &file["base"] {
             Value::Null => Base::Dark,
             value => value.as_str().and_then(Base::named).ok_or_else(|| {
-                format!("`base` must be the name of a built-in theme: {}", Base::names())
+                format!(
+                    "`base` must be the name of a built-in theme: {}",
+                    Theme::names(&[]).join(", ")
+                )
             })?,
         };
         let mut styles = Vec::new();

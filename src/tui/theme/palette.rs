@@ -8,6 +8,8 @@ use crate::theme::color::Rgb;
 pub(super) struct Palette {
     /// Background that is assumed where the terminal does not report its own.
     pub(super) background: Rgb,
+    /// Text on that background.
+    pub(super) text: Rgb,
     dim: Rgb,
     accent: Rgb,
     good: Rgb,
@@ -30,6 +32,7 @@ pub(super) struct Palette {
 /// Colours on a dark background.
 pub(super) const DARK: Palette = Palette {
     background: Rgb(0x1e, 0x1e, 0x1e),
+    text: Rgb(0xd8, 0xdb, 0xe0),
     dim: Rgb(0x98, 0xa1, 0xae),
     accent: Rgb(0x6c, 0xc7, 0xe8),
     good: Rgb(0x8f, 0xce, 0x7e),
@@ -49,6 +52,7 @@ pub(super) const DARK: Palette = Palette {
 /// Colours on a light background.
 pub(super) const LIGHT: Palette = Palette {
     background: Rgb(0xff, 0xff, 0xff),
+    text: Rgb(0x20, 0x23, 0x27),
     dim: Rgb(0x55, 0x5d, 0x68),
     accent: Rgb(0x05, 0x5c, 0x82),
     good: Rgb(0x14, 0x63, 0x29),

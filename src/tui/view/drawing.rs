@@ -105,7 +105,7 @@ impl View {
                 let (provider, left) = (sanitize(provider), countdown(until.saturating_sub(now)));
                 let then = match *patience {
                     Duration::ZERO => "the last one".to_owned(),
-                    patience => format!("patience after that: {}", age(patience, Duration::ZERO)),
+                    patience => format!("then it waits {} at most", age(patience, Duration::ZERO)),
                 };
                 let text = format!("⏸ {provider}: retry in {left} ({then}); Esc stops it");
                 add(Role::Warn, text);

@@ -74,9 +74,6 @@ pub(super) fn of(event: &Event) -> Option<(Role, String)> {
             let next = next_try_ms.map(|at| format!("; retry at {}", clock_time(at)));
             format!("! parked: {cause}{}", next.unwrap_or_default())
         }
-        Event::SessionResumed { records, .. } => {
-            return Some((Role::Dim, format!("(resumed from {records} records)")));
-        }
         Event::ContextCompacted { .. } => {
             let text = format!("▤ {}", context::compacted(event)?);
             return Some((Role::Accent, text));
@@ -84,7 +81,6 @@ pub(super) fn of(event: &Event) -> Option<(Role, String)> {
         Event::LimitReached { limit, value, .. } => {
             format!("! {}", limit_text(limit, *value))
         }
-        Event::ConfigIgnored { code, message } => format!("! {code}: {message}"),
         Event::ContentFilter { .. } => "! the provider withheld the reply".to_owned(),
         Event::Warning { message } => format!("! {message}"),
         Event::JobStarted { call_id, .. } => {

@@ -34,6 +34,14 @@ impl Outputs {
         }
     }
 
+    /// Inserts `earlier` outputs before these ones.
+    pub(super) fn add_before(&mut self, mut earlier: Outputs) {
+        for output in std::mem::take(&mut self.kept) {
+            earlier.add(output.title, &output.text, output.diff.as_deref());
+        }
+        *self = earlier;
+    }
+
     /// Outputs that were not dropped, oldest first.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Output> {
         self.kept.iter()

@@ -139,8 +139,8 @@ fn denied_or_cancelled_call_keeps_its_summary() {
     stage.happens(asks_for("c3", "odd", &json!(["x"])));
     stage.happens(cancelled());
     let screen = stage.screen(80, 24);
-    assert!(screen.contains("✗ bash rm -rf build\n  └ denied: the user said no"), "{screen}");
-    assert!(screen.contains("✗ bash touch zz\n  └ cancelled"), "{screen}");
+    assert!(screen.contains("✗ run rm -rf build\n  └ denied: the user said no"), "{screen}");
+    assert!(screen.contains("✗ run touch zz\n  └ cancelled"), "{screen}");
     assert!(screen.contains("✗ odd\n  └ cancelled"), "{screen}");
 }
 
@@ -154,7 +154,7 @@ fn waiting_calls_show_the_reason_without_a_spinner() {
     stage.later(20_000);
     let screen = stage.screen(80, 24);
     assert!(screen.contains("? run touch a · waiting for your answer"), "{screen}");
-    assert!(screen.contains("· bash touch b · waiting for earlier calls"), "{screen}");
+    assert!(screen.contains("· run touch b · waiting for earlier calls"), "{screen}");
     assert!(!screen.contains("20 s"), "{screen}");
     stage.happens(Event::PermissionDenied {
         is_user_request: false,
@@ -169,10 +169,7 @@ fn waiting_calls_show_the_reason_without_a_spinner() {
     stage.happens(fails("c2", "skipped", "Skipped"));
     // The last call is under review now.
     let screen = stage.screen(80, 24);
-    assert!(
-        !screen.contains("· waiting for") && screen.contains("bash touch c · 20 s"),
-        "{screen}"
-    );
+    assert!(!screen.contains("· waiting for") && screen.contains("run touch c · 20 s"), "{screen}");
 }
 
 #[test]
@@ -309,4 +306,47 @@ fn task_list_is_shown_with_its_call_and_as_progress_of_the_run() {
     let done = vec![item("read it", TodoStatus::Completed)];
     stage.happens(Event::TodosUpdated { todos: done });
     assert!(!stage.screen(80, 24).contains("1 of 1"), "nothing is left to do");
+}
+
+/// Five presses of the key leave one line.
+#[test]
+fn only_the_last_of_several_mode_changes_is_kept() {
+    use posse_actors::event::PermissionMode;
+    let mut stage = TestScreen::new();
+    let change = |mode| Event::PermissionModeChanged {
+        mode,
+        from: PermissionMode::Ask,
+        restriction: None,
+        changed_by: None,
+    };
+    for mode in [PermissionMode::Edits, PermissionMode::Auto, PermissionMode::Plan] {
+        stage.happens(change(mode));
+    }
+    let screen = stage.screen(80, 24);
+    assert!(screen.contains("\npermission mode plan: "), "{screen}");
+    stage.happens(change(PermissionMode::Ask));
+    stage.app.view.push_user_input("/cost".to_owned());
+    let screen = stage.screen(80, 24);
+    assert_eq!(screen.matches("permission mode").count(), 1, "{screen}");
+    assert!(screen.contains("permission mode ask: "), "{screen}");
+}
+
+#[test]
+fn stopped_reply_keeps_the_context_usage() {
+    let mut stage = TestScreen::with_task();
+    stage.replied("one");
+    let usage = Usage::default();
+    stage.happens(Event::ModelUsage { turn: 2, usage, billing: None });
+    assert_eq!(stage.app.view.status.context, Some(24_500));
+}
+
+#[test]
+fn background_is_no_shell_keyword_of_a_command() {
+    let mut stage = TestScreen::with_task();
+    stage.calls("c1", "run sleep 9; done in the background", "", json!({}));
+    let theme = crate::theme::Theme::default();
+    let rows = stage.app.view.take_finished(80, 100, theme, stage.now);
+    let row = rows.iter().find(|row| crate::testing::text_of_row(row).contains("sleep")).unwrap();
+    let last = row.spans.iter().rfind(|span| !span.content.is_empty()).unwrap();
+    assert_eq!((last.content.as_ref(), last.style.fg), (" in the background", None));
 }

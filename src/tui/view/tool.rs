@@ -36,6 +36,9 @@ const LIVE_BYTES_MAX: usize = 8 << 10;
 /// Maximum columns of an output line; longer ones are cut here, but not in the viewer.
 const LINE_COLUMNS_MAX: usize = 400;
 
+/// End of the summary of a background job, which is no part of its command.
+const IN_BACKGROUND: &str = " in the background";
+
 /// Names of arguments for the preliminary summary of a call; the first one that is present is used.
 const SUMMARY_ARGUMENTS: [&str; 8] =
     ["command", "path", "file_path", "pattern", "query", "url", "task", "name"];
@@ -81,6 +84,8 @@ pub(crate) struct ToolCallView {
     pub(super) since: Duration,
     /// Last part of the output of a running command.
     live: String,
+    /// True for a command that ended with another exit code than 0, or by a signal.
+    exited_with_error: bool,
     /// Exit status and duration of a finished command; `None` for other calls.
     ended: Option<String>,
     /// Last lines of the output of a finished command. `above`: number of lines above them.
@@ -108,9 +113,11 @@ impl ToolCallView {
     pub(super) fn set_arguments(&mut self, arguments: &str) {
         let given: Value = serde_json::from_str(arguments).unwrap_or_default();
         let named = SUMMARY_ARGUMENTS.iter().find_map(|name| given[*name].as_str());
+        // As in the summary of a command that starts.
+        let verb = if given["command"].is_string() { "run" } else { &self.name };
         let any = || given.as_object()?.values().find_map(Value::as_str);
         if let Some(text) = named.or_else(any).map(str::trim).filter(|text| !text.is_empty()) {
-            self.summary = Some(clipped(&format!("{} {text}", self.name), WANTED_COLUMNS_MAX));
+            self.summary = Some(clipped(&format!("{verb} {text}"), WANTED_COLUMNS_MAX));
         }
     }
 
@@ -147,6 +154,7 @@ impl ToolCallView {
                 (None, Some(signal)) => format!("ended by {}", sanitize(signal)),
                 (None, None) => "ended".to_owned(),
             };
+            self.exited_with_error = metadata["exitCode"] != 0;
             self.ended = Some(format!("{how}, {}", duration_text(duration_ms)));
             (self.output, self.above) =
                 last_lines(&text_of(content), if own { OWN_LINES_MAX } else { OUTPUT_LINES_MAX });
@@ -219,6 +227,7 @@ impl ToolCallView {
             (State::Asked | State::Running, _) => {
                 (Role::Accent, tick, 2, format!(" · {}", age(now, self.since)))
             }
+            (State::Done, _) if self.exited_with_error => (Role::Warn, "!", 3, String::new()),
             (State::Done, _) => (Role::Good, "•", 3, String::new()),
             (State::Failed { .. } | State::Unknown { .. }, _) => (Role::Bad, "✗", 3, String::new()),
         };
@@ -299,8 +308,13 @@ fn title_spans(title: &str, theme: Theme) -> Vec<Span<'static>> {
     let mut spans = vec![span(theme, Role::Strong, verb)];
     let is_command = verb == "run";
     let mut highlighter = Highlighter::of(if is_command { "sh" } else { "" });
-    let pieces = highlighter.line(rest);
+    let (code, after) = match rest.strip_suffix(IN_BACKGROUND) {
+        Some(code) => (code, IN_BACKGROUND),
+        None => (rest, ""),
+    };
+    let pieces = highlighter.line(code);
     spans.extend(pieces.into_iter().map(|(role, text)| span(theme, role, text)));
+    spans.push(span(theme, Role::Text, after));
     spans
 }
 

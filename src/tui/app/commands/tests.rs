@@ -153,8 +153,27 @@ fn commands_that_open_a_list_or_the_viewer_are_not_echoed() {
     };
     let silent: Vec<&str> = COMMANDS.iter().filter(silent).map(|entry| entry.name).collect();
     let expected = [
-        "help", "keys", "resume", "tree", "model", "provider", "agent", "thinking", "diff",
-        "rewind", "config", "tools", "skills", "skill", "keymap", "doctor", "exit",
+        "help",
+        "keys",
+        "resume",
+        "tree",
+        "model",
+        "provider",
+        "agent",
+        "thinking",
+        "permission-mode",
+        "diff",
+        "rewind",
+        "config",
+        "tools",
+        "skills",
+        "skill",
+        "init",
+        "review",
+        "theme",
+        "keymap",
+        "doctor",
+        "exit",
     ];
     assert_eq!(silent, expected);
 }

@@ -106,8 +106,10 @@ fn tab_completes_and_enter_accepts_the_selection() {
     stage.types("/mod");
     assert_eq!(stage.presses(ENTER), []);
     assert!(stage.screen(80, 24).contains("There is no /mod"));
+    // The first item is marked, so the first Down goes to the second one.
     stage.types("/he");
     stage.presses(DOWN);
+    stage.presses(UP);
     stage.presses(ENTER);
     assert!(stage.screen(80, 60).contains("Help (type to search)"));
     stage.presses(KeyEvent::from(KeyCode::Esc));
@@ -185,7 +187,8 @@ fn everything_is_stopped_by_a_chord_or_a_command() {
 fn shell_command_is_refused_while_a_task_runs() {
     let mut stage = TestScreen::with_task();
     assert_eq!(stage.types("!ls\n"), []);
-    assert!(stage.screen(80, 24).contains("not available while a task runs"));
+    assert!(stage.screen(80, 24).contains("(a command is not available while a task runs;"));
+    assert_eq!(stage.app.composer.shown(), "!ls", "it is kept");
 }
 
 #[test]
@@ -290,4 +293,55 @@ fn running_jobs_are_listed_shown_and_stopped() {
     assert_eq!(stage.presses(delete), [Effect::StopJob(id)]);
     stage.app.show_job("call-1", String::new());
     assert!(stage.screen(80, 24).contains("(no output yet)"));
+}
+
+#[test]
+fn theme_is_picked_from_a_list_and_shown_meanwhile() {
+    let mut stage = TestScreen::new();
+    assert_eq!(stage.types("/theme\n"), []);
+    assert!(stage.screen(80, 24).contains("▸ none ✓"));
+    stage.presses(DOWN);
+    assert_eq!(stage.app.theme.name(), "auto", "the one under the cursor");
+    stage.presses(ESC);
+    assert_eq!(stage.app.theme.name(), "none");
+    stage.types("/theme\nlight\n");
+    assert_eq!(stage.app.theme.name(), "light");
+    assert!(stage.screen(80, 24).contains("❯ /theme light\n\ntheme: light\n"));
+}
+
+#[test]
+fn permission_mode_is_picked_from_a_list_or_completed() {
+    let mut stage = TestScreen::new();
+    assert_eq!(stage.types("/permission-mode\n"), []);
+    let screen = stage.screen(100, 24);
+    assert!(screen.contains("▸ plan    reading and") || screen.contains("▸ plan "), "{screen}");
+    stage.types("edi");
+    let effects = stage.presses(ENTER);
+    assert!(matches!(effects[..], [Effect::Query(_)]), "{effects:?}");
+    stage.types("/permission-mode au");
+    assert!(stage.screen(100, 24).contains("⇥ auto"));
+    stage.presses(TAB);
+    assert_eq!(stage.app.composer.shown(), "/permission-mode auto");
+    assert!(!stage.screen(100, 24).contains("⇥ auto"), "it is whole");
+    stage.presses(ctrl('u'));
+    stage.types("/theme ");
+    stage.presses(DOWN);
+    stage.presses(ENTER);
+    assert_eq!(stage.app.theme.name(), "dark");
+}
+
+#[test]
+fn escape_in_the_second_step_of_a_rewind_returns_to_the_first() {
+    let mut stage = TestScreen::new();
+    let points = vec![(2, "two".to_owned()), (1, "one".to_owned())];
+    stage.app.choose_rewind_point(points);
+    stage.presses(DOWN);
+    stage.presses(ENTER);
+    let screen = stage.screen(80, 24);
+    assert!(screen.contains("before prompt 1") && screen.contains("Esc goes back"), "{screen}");
+    stage.presses(ESC);
+    let screen = stage.screen(80, 24);
+    assert!(screen.contains("▸   1  one") && screen.contains("Esc closes"), "{screen}");
+    stage.presses(ESC);
+    assert!(!stage.screen(80, 24).contains("Esc closes"));
 }
