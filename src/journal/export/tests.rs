@@ -505,6 +505,7 @@ fn copy_shows_the_records_of_its_original() {
         parent: SessionId::new("a"),
         parent_record: 3,
         history,
+        prompts: 1,
         memories: posse_actors::outcome::Memories::default(),
         todos: Vec::new(),
     };

@@ -28,6 +28,7 @@ fn forked(parent: &str, parent_record: u64, history: Vec<Arc<Message>>) -> Event
         parent: SessionId::new(parent),
         parent_record,
         history,
+        prompts: 1,
         memories: posse_actors::outcome::Memories::default(),
         todos: Vec::new(),
     }
