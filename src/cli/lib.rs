@@ -104,8 +104,8 @@ pub fn requests_json(args: &[OsString]) -> bool {
 /// Parses the command line `args`, which begins with the program name. `terminal`: true if a person
 /// is at the terminal. No arguments at a terminal mean `tui`. A first argument `-c` means
 /// `resume --last`; other flags without a command belong to `tui` at a terminal if it accepts them,
-/// otherwise to `run`. A first argument that contains white space and is no command is a task for
-/// `run`. `Err` also for help and version.
+/// otherwise to `run`. A first argument that contains white space and is no command is a task, for
+/// `tui` or `run` in the same way. `Err` also for help and version.
 pub fn parse(args: impl Iterator<Item = OsString>, terminal: bool) -> Result<Invocation, CliExit> {
     let mut args: Vec<OsString> = args.collect();
     if args.is_empty() {
@@ -134,6 +134,9 @@ pub fn parse(args: impl Iterator<Item = OsString>, terminal: bool) -> Result<Inv
         args.insert(1, "run".into());
     // No command contains white space: `posse "fix the test"` is a task.
     } else if first.trim().contains(char::is_whitespace) {
+        if terminal && let Some(conversation) = conversation(&args) {
+            return Ok(conversation);
+        }
         args.insert(1, "run".into());
     }
     match args::Cli::try_parse_from(&args) {

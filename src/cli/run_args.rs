@@ -133,6 +133,9 @@ struct Formats {
 /// Arguments of `posse plain` and `posse tui`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct PlainCommand {
+    /// First message of the conversation
+    #[arg(value_name = "PROMPT")]
+    words: Vec<String>,
     /// Resume this session, by id or unambiguous id prefix
     #[arg(long, value_name = "ID", group = "which", help_heading = "Session")]
     resume: Option<String>,
@@ -359,12 +362,13 @@ impl Formats {
 }
 
 impl PlainCommand {
-    /// Converts to the general form, which then has no task, no skills and text formats. `resume`
-    /// is `None` without `--resume` and `--continue`.
+    /// Converts to the general form, which then has no skills and text formats. `resume` is `None`
+    /// without `--resume` and `--continue`.
     pub fn into_args(self) -> RunArgs {
+        let prompt = (!self.words.is_empty()).then(|| PromptArg::Text(self.words.join(" ")));
         let which = self.resume.map(Which::Id).or(self.continues.then_some(Which::Last));
         let resume = which.map(|which| Resume { which, fork: self.fork, headless: false });
-        RunArgs { resume, flags: self.flags, place: self.place, ..RunArgs::default() }
+        RunArgs { prompt, resume, flags: self.flags, place: self.place, ..RunArgs::default() }
     }
 
     /// True if neither `--unattended` nor `--image` is given: both belong to a single run.

@@ -351,7 +351,13 @@ fn no_arguments_open_a_conversation_on_a_terminal_only() {
         ..RunArgs::default()
     };
     assert_eq!(command.into_args(), expected);
-    assert!(refused("plain fix the test").contains("\"fix\""));
+    let Ok(Invocation::Plain(command)) = play("plain fix the test") else { panic!() };
+    assert_eq!(command.into_args().prompt, Some(PromptArg::Text("fix the test".to_owned())));
+    let task = || ["posse", "fix the test"].map(OsString::from).into_iter();
+    assert!(matches!(parse(task(), true), Ok(Invocation::Tui(_))));
+    assert!(matches!(parse(task(), false), Ok(Invocation::Run(_))));
+    let single = ["posse", "-p", "fix the test"].map(OsString::from).into_iter();
+    assert!(matches!(parse(single, true), Ok(Invocation::Run(_))));
     assert!(refused("plain --output-format json").contains("--output-format"));
 }
 

@@ -106,7 +106,6 @@ impl Resuming {
     pub(crate) fn no_work_error(&self) -> Failure {
         let what = format!("session `{}` has no unfinished work to resume", self.found.id);
         Failure::new(ErrorCode::NothingToResume, Exit::Usage, what)
-            .because("results of background work are delivered with the next prompt")
             .fix(format!("pass a prompt: posse resume {} \"...\"", self.found.id))
     }
 

@@ -103,7 +103,12 @@ impl<'a> TryCommand<'a> {
             tape: None,
             keep: false,
         };
-        let roots = workspace.roots().map(Path::to_owned).collect();
+        let roots: Vec<PathBuf> = workspace.roots().map(Path::to_owned).collect();
+        let writable = workspace_roots::writable(&roots, settings);
+        sandbox::record_workspaces(&writable).map_err(|error| {
+            let what = "the folders of the workspace cannot be recorded";
+            Failure::new(ErrorCode::TrialFailed, Exit::Sandbox, what).because(error.to_string())
+        })?;
         let known = secrets(settings, environment);
         let mask = Mask::new(&known);
         let sandbox = confinement::sandbox(&setup, roots, known)?;

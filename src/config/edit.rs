@@ -245,11 +245,18 @@ fn value_of(kind: ValueKind, text: &str) -> Value {
     value.unwrap_or_else(|| Value::String(text.to_owned()))
 }
 
+/// True if the value of `key` may be a secret, such as a header of a request.
+fn is_secret(kind: ValueKind, key: &str) -> bool {
+    match kind {
+        ValueKind::Secret => true,
+        ValueKind::TextMap => !key.starts_with("ui."),
+        _ => false,
+    }
+}
+
 fn shown(kind: ValueKind, key: &str, value: &Value) -> String {
     match value {
-        Value::String(text)
-            if matches!(kind, ValueKind::Secret | ValueKind::TextMap) || looks_like_key(text) =>
-        {
+        Value::String(text) if is_secret(kind, key) || looks_like_key(text) => {
             format!("\"{}\"", masked(text))
         }
         Value::Object(_) | Value::Array(_) if key.starts_with("providers.") => "…".to_owned(),

@@ -208,6 +208,7 @@ fn parked(class: &str, cause: &str, next_try_ms: Option<u64>) -> Verdict {
         _ if cause.contains(ATTEMPTS_SPENT) => {
             "the provider failed in all permitted attempts; the run is parked"
         }
+        ("provider.quota", _) => "the quota of the provider is used up; the run is parked",
         _ => "the provider was unavailable for too long; the run is parked",
     };
     let fix = match (class, next_try_ms) {
@@ -228,8 +229,8 @@ fn parked(class: &str, cause: &str, next_try_ms: Option<u64>) -> Verdict {
             clock_time(at)
         ),
         (_, None) => {
-            "the provider does not say when to retry; `providers.NAME.fallback` uses another one \
-             meanwhile"
+            "the provider does not say when to retry: look at your account there, then continue \
+             with `posse resume`; `providers.NAME.fallback` uses another one meanwhile"
                 .to_owned()
         }
     };
@@ -299,6 +300,7 @@ fn class_failed(class: &str, cause: &str) -> Verdict {
 
 fn provider_failed(class: &str, cause: &str) -> Verdict {
     let (code, exit, what, fix) = match class {
+        _ if cause.contains(PLAIN_HTTP) => plain_http(),
         "rejected" if cause.contains(WRONG_PATH) => wrong_path(),
         "rejected" if cause.contains(NO_TOOLS) => without_tools(),
         "empty_reply" | "broken_reply" => no_usable_reply(class),
@@ -369,6 +371,18 @@ fn provider_failed(class: &str, cause: &str) -> Verdict {
 
 /// Code, exit, text and advice of an error.
 type ErrorParts = (ErrorCode, Exit, &'static str, &'static str);
+
+/// Part of the error of the TLS library for a server that answers without TLS.
+const PLAIN_HTTP: &str = "InvalidContentType";
+
+fn plain_http() -> ErrorParts {
+    (
+        ErrorCode::RequestRejected,
+        Exit::Failed,
+        "the server at the address of the provider does not speak https",
+        "begin `baseURL` with http:// if it is a server of your own; otherwise correct its port",
+    )
+}
 
 fn wrong_path() -> ErrorParts {
     (

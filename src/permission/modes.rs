@@ -365,8 +365,8 @@ fn not_covered(mode: PermissionMode, class: EffectClass, action: &Action) -> &'s
     if asks_for_it { UNCOVERED_FILES } else { "" }
 }
 
-const UNCOVERED_FILES: &str = ", and no checkpoint can bring back all of them (they are ignored by git, secret, \
-                               protected, too large, in another repository, or do not exist)";
+const UNCOVERED_FILES: &str = ", and checkpoints cannot bring back all of these files (`posse help checkpoints` \
+                               lists which)";
 
 /// Reason why the commands are [`EffectClass::Destruction`]; `None` if they are not known to delete,
 /// overwrite or discard, or only delete or replace files that a checkpoint can bring back.

@@ -243,7 +243,7 @@ impl Protection {
         readable: Vec<PathBuf>,
         quarantine: PathBuf,
     ) -> Result<Protection, Errno> {
-        unsandboxed::record_workspaces(roots)
+        unsandboxed::add_roots(roots)
             .map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
         // A link below a root may be the work of the repository or of a command.
         let followed = |entry: PathBuf| {

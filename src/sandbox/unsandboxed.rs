@@ -31,8 +31,10 @@ const SHELL_VARIABLES: [&str; 2] = ["BASH_ENV", "ENV"];
 
 static ROOTS: Mutex<Roots> = Mutex::new(Roots {
     paths: BTreeSet::new(),
+    recorded: BTreeSet::new(),
     folders: None,
     state: None,
+    records: false,
     read: None,
     error: None,
 });
@@ -41,11 +43,15 @@ static ROOTS: Mutex<Roots> = Mutex::new(Roots {
 #[derive(Default)]
 struct Roots {
     paths: BTreeSet<PathBuf>,
+    /// Those of them that are in the record.
+    recorded: BTreeSet<PathBuf>,
     /// Roots by device and inode, because a folder can have several names (bind mounts). `None` until
     /// needed.
     folders: Option<HashMap<(u64, u64), PathBuf>>,
-    /// The state folder; `None` if roots are not recorded.
+    /// The state folder; `None` if there is no record.
     state: Option<PathBuf>,
+    /// True if new roots are added to the record.
+    records: bool,
     /// Size and time of the last change of the record when it was read; `None` if it was missing.
     read: Option<(u64, i64, i64)>,
     /// Why the record cannot be read. Then every folder counts as one that commands may write.
@@ -65,24 +71,40 @@ pub fn record_workspaces_in(state: &Path) {
     roots.state.get_or_insert_with(|| state.to_owned());
 }
 
-/// Registers and records roots that commands and file tools may write. Fails if the record cannot be
-/// read or written: another process would then trust what is left there.
+/// Records `new`, the roots of a session that begins, and from now on all roots of this process.
+/// Fails like [`add_roots`].
 pub fn record_workspaces(new: &[PathBuf]) -> io::Result<()> {
-    let mut roots = roots();
-    if let Some(error) = &roots.error {
-        return Err(io::Error::other(error.clone()));
-    }
-    let new: Vec<PathBuf> =
-        new.iter().filter(|path| !roots.paths.contains(*path)).cloned().collect();
-    if !new.is_empty() {
-        roots.append(&new)?;
-        roots.folders = None;
-        roots.paths.extend(new);
-    }
-    Ok(())
+    ROOTS.lock().unwrap_or_else(PoisonError::into_inner).records = true;
+    add_roots(new)
+}
+
+/// Registers roots that commands and file tools may write, and records them if this process has a
+/// session. Fails if the record cannot be read or written: another process would then trust what is
+/// left there.
+pub(crate) fn add_roots(new: &[PathBuf]) -> io::Result<()> {
+    roots().add(new)
 }
 
 impl Roots {
+    fn add(&mut self, new: &[PathBuf]) -> io::Result<()> {
+        if let Some(error) = &self.error {
+            return Err(io::Error::other(error.clone()));
+        }
+        if self.records {
+            let missing: Vec<PathBuf> =
+                new.iter().filter(|path| !self.recorded.contains(*path)).cloned().collect();
+            if !missing.is_empty() {
+                self.append(&missing)?;
+                self.recorded.extend(missing);
+            }
+        }
+        if new.iter().any(|path| !self.paths.contains(path)) {
+            self.folders = None;
+            self.paths.extend(new.iter().cloned());
+        }
+        Ok(())
+    }
+
     /// Reads the record if it has changed: another process may have added a root. Roots are never
     /// removed.
     fn read(&mut self) {
@@ -98,7 +120,8 @@ impl Roots {
         }
         match fs::read(&record) {
             Ok(bytes) => {
-                self.paths.extend(recorded(&bytes));
+                self.recorded.extend(recorded(&bytes));
+                self.paths.extend(self.recorded.iter().cloned());
                 (self.read, self.folders, self.error) = (found, None, None);
             }
             Err(error) => self.refuse(&record, &error),
@@ -370,7 +393,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("state");
         let (first, second) = (dir.path().join("a\nb"), dir.path().join("gone"));
-        let fresh = || Roots { state: Some(state.clone()), ..Roots::default() };
+        let fresh = || Roots { state: Some(state.clone()), records: true, ..Roots::default() };
         let read = || {
             let mut roots = fresh();
             roots.read();
@@ -378,14 +401,14 @@ mod tests {
         };
         let mut early = read();
         assert!(early.error.is_none() && early.paths.is_empty(), "a missing record is empty");
-        early.append(std::slice::from_ref(&first)).unwrap();
+        early.add(std::slice::from_ref(&first)).unwrap();
         let record = state.join(RECORD);
         assert_eq!(fs::metadata(&record).unwrap().permissions().mode() & 0o777, 0o600);
         early.read();
         assert_eq!(early.paths, [first.clone()].into());
         // A full disk has cut off an entry.
         OpenOptions::new().append(true).open(&record).unwrap().write_all(b"\0/cut").unwrap();
-        read().append(std::slice::from_ref(&second)).unwrap();
+        read().add(std::slice::from_ref(&second)).unwrap();
         early.read();
         assert_eq!(early.paths, [first.clone(), "/cut".into(), second.clone()].into());
         assert!(early.contain(&second.join("bin")) && !early.contain(Path::new("/usr")));

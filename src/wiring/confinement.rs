@@ -32,11 +32,6 @@ pub(crate) fn sandbox(
 ) -> Result<Sandbox, Failure> {
     let settings = &setup.settings.sandbox;
     let wanted = wanted(setup)?;
-    let writable: Vec<PathBuf> = roots.iter().chain(&settings.writable_roots).cloned().collect();
-    // Commands do not start without it.
-    if let Err(error) = crate::sandbox::record_workspaces(&writable) {
-        tracing::warn!("the writable folders are not recorded: {error}");
-    }
     let surroundings = Surroundings {
         roots,
         also_writable: settings.writable_roots.clone(),

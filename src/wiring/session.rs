@@ -36,7 +36,7 @@ use crate::permission::{
 use crate::project;
 use crate::provider::replay::Tape;
 use crate::run_limits::limits;
-use crate::sandbox::{GitReferences, Sandbox, marks_folder};
+use crate::sandbox::{GitReferences, Sandbox, marks_folder, record_workspaces};
 use crate::start_mode::{no_checkpoints, start_mode};
 use crate::stored_output;
 use crate::tool_counter;
@@ -134,8 +134,7 @@ pub(crate) fn assemble_in(
 ) -> Result<(Ports, SessionSettings), Vec<Failure>> {
     let settings = setup.settings;
     let space = ConfinedWorkspace::open(kept, setup)?;
-    notices.extend(setup.dirs.state_warning());
-    notices.extend(space.restrictions(setup));
+    notices.extend(setup.dirs.state_warning().into_iter().chain(space.restrictions(setup)));
     let mut models = ModelStack { setup, space: &space, of_subagents: Ok(None) };
     models.select_for_subagents(&model.info(), notices);
     let wrap = |model| models.wrap(model);
@@ -201,7 +200,16 @@ pub(crate) fn assemble_in(
         context,
         ..SessionSettings::new(kept.id.clone(), setup.cwd.display().to_string(), agent.name.clone())
     };
+    notices.extend(record_roots(&space.roots, settings));
     Ok((ports, session))
+}
+
+/// Records the folders that commands of a session with these roots may write. Returns a warning if
+/// that fails; then commands do not start.
+fn record_roots(roots: &[String], settings: &Settings) -> Option<String> {
+    let writable = workspace_roots::writable(roots, settings);
+    let error = record_workspaces(&writable).err()?;
+    Some(format!("warning: the folders of the workspace are not recorded: {error}"))
 }
 
 /// Workspace of a session, and the sandbox and environment of its tools.

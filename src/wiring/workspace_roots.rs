@@ -27,3 +27,9 @@ fn locate(failure: Failure, settings: &Settings) -> Failure {
         .at(format!("{place}, of workspace.roots ({from})"))
         .fix("correct workspace.roots, or create the folder and make it readable")
 }
+
+/// The folders that commands of a session with these roots may write, apart from temporary ones.
+pub(crate) fn writable<R: AsRef<Path>>(roots: &[R], settings: &Settings) -> Vec<PathBuf> {
+    let roots = roots.iter().map(|root| root.as_ref().to_owned());
+    roots.chain(settings.sandbox.writable_roots.iter().cloned()).collect()
+}

@@ -271,7 +271,7 @@ fn question_in_auto_alone_says_that_no_checkpoint_covers_a_deletion() {
         };
         let policy = policy(&[]);
         let Verdict::Ask(question) = policy.judge(&action, &situation) else { panic!("{call}") };
-        let says = question.reason.contains("no checkpoint can bring back all of them");
+        let says = question.reason.contains("checkpoints cannot bring back all of these files");
         assert_eq!(says, is_said, "{mode} {call}: {}", question.reason);
     }
 }
