@@ -119,14 +119,21 @@ pub fn topic(name: &str, columns: usize) -> Option<String> {
 pub fn entries(word: &str, columns: usize) -> Option<String> {
     let named = entries_named(word, columns, false);
     let begun = || topic(topic_that_begins(word)?, columns);
-    if named.is_none()
+    if named.is_empty()
         && let Some(begun) = begun()
     {
         return Some(begun);
     }
-    let mut found = sections(word, columns);
-    found.extend(named);
-    if found.is_empty() { entries_named(word, columns, true) } else { Some(found.join("\n")) }
+    // A section of this name, such as that of a tool, before sections that mention it.
+    let (first, last): (Vec<_>, Vec<_>) =
+        named.into_iter().partition(|(place, _)| place.is_empty());
+    let sections = sections(word, columns).into_iter().map(|text| (String::new(), text));
+    let mut found: Vec<_> = first.into_iter().chain(sections).chain(last).collect();
+    if found.is_empty() {
+        found = entries_named(word, columns, true);
+    }
+    let texts: Vec<String> = found.into_iter().map(|(_, text)| text).collect();
+    (!texts.is_empty()).then(|| texts.join("\n"))
 }
 
 /// Sections whose heading contains `word`, in any number, as text: the first [`SECTIONS_MAX`] of them,
@@ -190,9 +197,10 @@ fn is_of_members(topic: &Topic) -> bool {
     matches!(topic.names[0], "events" | "instructions" | "tools")
 }
 
-/// Entries with the name `word`; with `below`, those of which `word` is the first part.
-fn entries_named(word: &str, columns: usize, below: bool) -> Option<String> {
-    let mut blocks: Vec<String> = Vec::new();
+/// Entries with the name `word`; with `below`, those of which `word` is the first part. Each with the
+/// heading above it, which is empty for a section of the document.
+fn entries_named(word: &str, columns: usize, below: bool) -> Vec<(String, String)> {
+    let mut blocks: Vec<(String, String)> = Vec::new();
     let (last, first): (Vec<&Topic>, Vec<&Topic>) =
         TOPICS.iter().partition(|topic| is_of_members(topic));
     for topic in first.into_iter().chain(last) {
@@ -203,13 +211,13 @@ fn entries_named(word: &str, columns: usize, below: bool) -> Option<String> {
                 let origin = format!("From {}: {place}", topic.names[0]);
                 let text = plain_text(&without_links(&entry.text), columns);
                 let block = format!("{}\n{text}", plain_text(&origin, columns).trim_end());
-                if !blocks.contains(&block) {
-                    blocks.push(block);
+                if blocks.iter().all(|(_, known)| *known != block) {
+                    blocks.push((entry.place, block));
                 }
             }
         }
     }
-    (!blocks.is_empty()).then(|| blocks.join("\n"))
+    blocks
 }
 
 /// Name of the only topic that begins with `word`. `None` if there is none or are several, or if
@@ -300,7 +308,10 @@ fn words_of(name: &str) -> impl Iterator<Item = String> {
 
 /// The document or the entries about `word`, with lines of at most `columns` columns.
 pub fn about(word: &str, columns: usize) -> Result<String, Failure> {
-    let found = topic(word, columns).or_else(|| entries(word, columns));
+    // Documents name each other by file and section, such as `tui.md#task-list`.
+    let file = word.split_once(".md").map_or(word, |(file, _)| file);
+    let name = file.rsplit('/').next().unwrap_or(file);
+    let found = topic(name, columns).or_else(|| entries(word, columns));
     found.ok_or_else(|| unknown(word, &[]))
 }
 
@@ -318,6 +329,12 @@ struct Entry {
 /// Reads the entries of a document: sections whose heading is code, list items and table rows that
 /// begin with code.
 fn read_entries(document: &str) -> Vec<Entry> {
+    // The line below the titles of a table.
+    let is_rule = |next: &&str| {
+        next.starts_with('|')
+            && next.contains('-')
+            && next.chars().all(|c| matches!(c, '|' | '-' | ':' | ' '))
+    };
     let lines: Vec<&str> = document.lines().collect();
     let mut entries = Vec::new();
     let mut heading = "";
@@ -341,7 +358,9 @@ fn read_entries(document: &str) -> Vec<Entry> {
                     code_block || heading_of(line).is_none_or(|(below, _)| below > marks)
                 });
                 let text = std::iter::once(*line).chain(body).collect::<Vec<_>>().join("\n");
-                entries.push(Entry { names: names(code), place: heading.to_owned(), text });
+                // The heading before a section of the same level says nothing about it.
+                let place = if marks <= 2 { "" } else { heading };
+                entries.push(Entry { names: names(code), place: place.to_owned(), text });
             }
             if marks <= 2 {
                 heading = title;
@@ -350,16 +369,13 @@ fn read_entries(document: &str) -> Vec<Entry> {
             let body = rest().take_while(|line| line.starts_with("  "));
             let text = std::iter::once(*line).chain(body).collect::<Vec<_>>().join("\n");
             entries.push(Entry { names: names(code), place: heading.to_owned(), text });
-        } else if let Some(code) = line.strip_prefix("| ").and_then(only_code) {
+        } else if let Some(code) = line.strip_prefix("| ").and_then(only_code)
+            && !lines.get(at + 1).is_some_and(is_rule)
+        {
             let columns = titles.matches('|').count().saturating_sub(1).max(1);
             let text = format!("{titles}\n|{}\n{line}", "---|".repeat(columns));
             entries.push(Entry { names: names(code), place: heading.to_owned(), text });
         }
-        let is_rule = |next: &&str| {
-            next.starts_with('|')
-                && next.contains('-')
-                && next.chars().all(|c| matches!(c, '|' | '-' | ':' | ' '))
-        };
         if line.starts_with('|') && lines.get(at + 1).is_some_and(is_rule) {
             titles = line;
         }

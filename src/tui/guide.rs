@@ -17,6 +17,8 @@ fn tables() -> [(&'static str, &'static str, String); 3] {
         let argument =
             if entry.argument.is_empty() { String::new() } else { format!(" {}", entry.argument) };
         let aliases: Vec<String> = entry.aliases.iter().map(|name| format!("`/{name}`")).collect();
+        // A bar would end the cell.
+        let argument = argument.replace('|', "\\|");
         format!("| `/{}{argument}` | {} | {} |\n", entry.name, aliases.join(", "), entry.help)
     });
     [

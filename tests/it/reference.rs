@@ -18,7 +18,7 @@ use crate::posse::Machine;
 
 /// The second sentence of every reference.
 const GENERATED: &str = "This page is written from the program: \
-    `POSSE_WRITE_GUIDE=1 cargo test -p posse --test it reference` writes it again.";
+    POSSE_WRITE_GUIDE=1 cargo test -p posse --test it reference";
 
 /// Compares a file below `docs/` with `expected`, or writes it on request.
 #[track_caller]
@@ -51,7 +51,7 @@ fn reference_of_commands_is_current() {
 #[test]
 fn reference_of_exit_codes_is_current() {
     let mut page = format!(
-        "# Exit codes\n\nThe exit code of posse tells programs how a command ended. {GENERATED}\n\n"
+        "# Exit codes\n<!-- {GENERATED} -->\n\nThe exit code of posse tells programs how a command ended.\n\n"
     );
     for exit in Exit::ALL {
         writeln!(page, "- `{}`: {}", *exit as u8, exit.meaning()).unwrap();
@@ -63,8 +63,8 @@ fn reference_of_exit_codes_is_current() {
 #[test]
 fn reference_of_variables_is_current() {
     let mut page = format!(
-        "# Environment variables\n\nA value is used without white space and quotes around it; an \
-         empty value counts as unset. {GENERATED}\n\n## Settings\n\nEach sets a configuration key \
+        "# Environment variables\n<!-- {GENERATED} -->\n\nA value is used without white space and quotes around it; an \
+         empty value counts as unset.\n\n## Settings\n\nEach sets a configuration key \
          and is stronger than files.\n\n"
     );
     let [keys, read, set] = config::variables();

@@ -12,7 +12,7 @@ pub(super) fn page() -> String {
     let mut command = cli::command();
     command.build();
     let mut page = format!(
-        "# Command line\n\nAll commands with their arguments and flags. {GENERATED} The meaning of \
+        "# Command line\n<!-- {GENERATED} -->\n\nAll commands with their arguments and flags. The meaning of \
          exit codes: [exit codes](exit-codes.md).\n"
     );
     add(&command, &mut page);

@@ -19,8 +19,8 @@ pub(super) fn page() -> String {
     let mut types = definitions(&event);
     types.extend(definitions(&line));
     let mut page = format!(
-        "# Events\n\n`posse run --output-format stream-json` prints one event a line, and the \
-         journal consists of durable events. {GENERATED} A field that is not required is left out \
+        "# Events\n<!-- {GENERATED} -->\n\n`posse run --output-format stream-json` prints one event a line, and the \
+         journal consists of durable events. A field that is not required is left out \
          if it has no value. Programs ignore events, fields and words that they do not know.\n\n\
          ## Fields of every line\n\n"
     );

@@ -14,8 +14,8 @@ pub(super) fn page() -> String {
     let mut types = definitions(&line);
     types.extend(definitions(&response));
     let mut page = format!(
-        "# Instructions\n\n`posse run --input-format stream-json` takes one instruction a line, \
-         and so does `posse attach`. {GENERATED} Each line may have an `id`, a number or a text of \
+        "# Instructions\n<!-- {GENERATED} -->\n\n`posse run --input-format stream-json` takes one instruction a line, \
+         and so does `posse attach`. Each line may have an `id`, a number or a text of \
          at most 200 characters, which its response repeats. The use of them: \
          [scripting](../guide/scripting.md#instruction-stream). An attached client cannot use \
          those that replace the session or need the settings of its process: `set_model` to \

@@ -21,7 +21,7 @@ pub(super) fn page() -> String {
     let tools: Vec<Value> = serde_json::from_str(&ended.stdout).unwrap();
     assert!(tools.len() >= 12, "{}", tools.len());
     let mut page = format!(
-        "# Tools\n\nThe tools of the model, as `posse tools --json` lists them. {GENERATED} The \
+        "# Tools\n<!-- {GENERATED} -->\n\nThe tools of the model, as `posse tools --json` lists them. The \
          access of a tool decides how its calls are permitted; rules of `permissions` name a tool \
          or its group.\n"
     );

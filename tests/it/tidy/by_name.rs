@@ -107,7 +107,7 @@ const REASONS: &[(&str, usize, &str)] = &[
     ("src/sandbox/protect/references.rs", 5, PROTECTS),
     ("src/sandbox/protect/running_marks.rs", 9, OWN),
     ("src/sandbox/protect/scan/link_walk.rs", 1, PROTECTS),
-    ("src/sandbox/protect/search_path.rs", 3, PROTECTS),
+    ("src/sandbox/protect/search_path.rs", 4, PROTECTS),
     ("src/sandbox/protect/state.rs", 1, "only in tests"),
     ("src/sandbox/protect/stores.rs", 6, PROTECTS),
     ("src/sandbox/protect/tool_writes.rs", 2, STATUS),
@@ -125,7 +125,7 @@ const REASONS: &[(&str, usize, &str)] = &[
     ("src/sandbox/watchdog.rs", 2, SYSTEM),
     (
         "src/sandbox/unsandboxed.rs",
-        12,
+        9,
         "the record in the state folder, and paths that count only if they resolve outside of all \
          roots",
     ),
