@@ -32,7 +32,8 @@ use Class::{Authority, Editor, Git, Instructions, Pipeline, Start};
 
 /// Names that are protected in every folder, in lower case, sorted for binary search; each with its
 /// class, and the programs that read it.
-const NAMES: [(&str, Class, &str); 335] = [
+const NAMES: [(&str, Class, &str); 337] = [
+    ("$irbrc", Start, "irb"),
     (".agent", Authority, "agents: project folder"),
     (".agents", Authority, "agents: project folder"),
     (".aiassistant", Instructions, "JetBrains AI Assistant"),
@@ -184,6 +185,7 @@ const NAMES: [(&str, Class, &str); 335] = [
     (".nvim.lua", Editor, "Neovim"),
     (".nvimrc", Editor, "Neovim"),
     (".nvmrc", Start, "nvm, fnm"),
+    (".obsidian", Editor, "Obsidian: plugins"),
     (".ocamlinit", Start, "OCaml"),
     (".octaverc", Start, "Octave"),
     (".onedev-buildspec.yml", Pipeline, "OneDev"),
@@ -372,7 +374,7 @@ const NAMES: [(&str, Class, &str); 335] = [
 
 /// Names that are protected only directly in a folder of a certain name: name of the folder,
 /// protected name, class, and the programs that read it.
-const PAIRS: [(&str, &str, Class, &str); 66] = [
+const PAIRS: [(&str, &str, Class, &str); 67] = [
     (".bundle", "config", Pipeline, "Bundler"),
     (".cargo", "config", Pipeline, "Cargo"),
     (".cargo", "config.toml", Pipeline, "Cargo"),
@@ -427,6 +429,7 @@ const PAIRS: [(&str, &str, Class, &str); 66] = [
     (".volta", "hooks.json", Start, "Volta"),
     (".yarn", "plugins", Pipeline, "Yarn"),
     (".yarn", "releases", Pipeline, "Yarn"),
+    ("bin", "activate-hermit", Start, "Hermit"),
     ("cvs", "root", Git, "CVS"),
     ("fish", "conf.d", Start, "fish"),
     ("fish", "config.fish", Start, "fish"),

@@ -1,10 +1,14 @@
 //! Runs the user's editor and pager in the user's terminal.
 //!
 //! They are not confined: the user configured their command lines and types into them. No input of
-//! a model or a project decides what runs here.
+//! a model or a project decides what runs here: programs in a workspace are not found (see
+//! `unsandboxed`).
 
+use std::env;
 use std::io::{self, Write};
 use std::path::Path;
+
+use crate::unsandboxed;
 
 /// Path of the shell that runs the editor command line.
 const SHELL: &str = "/bin/sh";
@@ -12,30 +16,31 @@ const SHELL: &str = "/bin/sh";
 /// Opens `file` with the editor command line `editor`, waits for it, and returns `true` if its exit
 /// status is 0. An editor that does not exist gives `false`; the error is that of starting the
 /// shell. The editor inherits the terminal and the environment of posse.
-#[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
 pub fn edit(editor: &str, file: &Path) -> io::Result<bool> {
     // The line may have arguments; the file name is passed separately.
     let script = format!("{editor} \"$1\"");
-    let status =
-        std::process::Command::new(SHELL).arg("-c").arg(script).arg("sh").arg(file).status()?;
+    let status = shell(&script)?.arg("sh").arg(file).status()?;
     Ok(status.success())
 }
 
 /// Shows `text` with the pager command line `pager`, and waits until the pager has exited. The pager
 /// inherits the terminal and the environment of posse, and may end before it has read everything.
 /// Returns `true` if its exit status is 0.
-#[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
 pub fn page(pager: &str, text: &str) -> io::Result<bool> {
-    let mut child = std::process::Command::new(SHELL)
-        .arg("-c")
-        .arg(pager)
-        .stdin(std::process::Stdio::piped())
-        .spawn()?;
+    let mut child = shell(pager)?.stdin(std::process::Stdio::piped()).spawn()?;
     if let Some(mut input) = child.stdin.take() {
         // A pager that was left early closes its input.
         input.write_all(text.as_bytes()).ok();
     }
     Ok(child.wait()?.success())
+}
+
+/// A shell that runs `script` in the working directory of posse.
+#[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
+fn shell(script: &str) -> io::Result<std::process::Command> {
+    let mut command = unsandboxed::command(&[SHELL, "-c", script].map(str::to_owned))?;
+    command.current_dir(env::current_dir()?);
+    Ok(command)
 }
 
 #[cfg(test)]

@@ -262,30 +262,63 @@ fn program(name: &str) -> io::Result<PathBuf> {
     })
 }
 
-/// True if an argument or the value of a variable contains a path that commands can write. Each text
-/// from a slash to a separator, or to the end, may be a path, because paths may contain separators.
+/// True if an argument or the value of a variable contains a path that commands can write: absolute,
+/// relative to the home folder, in which the program starts, or with a variable such as `$HOME`.
 fn leads_into_workspace(text: &OsStr) -> bool {
-    let bytes = text.as_bytes();
-    let is_separator = |at: &usize| bytes.get(*at).is_none_or(|byte| SEPARATORS.contains(byte));
+    let home = env::var_os("HOME").unwrap_or_default();
+    let plain = text.to_string_lossy();
+    let expanded = expanded(&plain, |name| env::var(name).ok());
+    contains_path(text.as_bytes(), &home)
+        || expanded.is_some_and(|expanded| contains_path(expanded.as_bytes(), &home))
+}
+
+/// Each text from the beginning of a word or a slash to a separator, or to the end, may be a path,
+/// because paths may contain separators.
+fn contains_path(bytes: &[u8], home: &OsStr) -> bool {
+    let is_separator = |at: usize| bytes.get(at).is_none_or(|byte| SEPARATORS.contains(byte));
+    let begins = |at: usize| {
+        let is_word = !is_separator(at) && (at == 0 || is_separator(at - 1));
+        is_word || bytes[at] == b'/'
+    };
     let mut count = 0;
-    for start in (0..bytes.len()).filter(|at| bytes[*at] == b'/') {
-        let home = (start > 0 && bytes[start - 1] == b'~').then(|| env::var_os("HOME"));
-        for end in (start + 1..=bytes.len()).filter(is_separator) {
+    for start in (0..bytes.len()).filter(|at| begins(*at)) {
+        for end in (start + 1..=bytes.len()).filter(|at| is_separator(*at)) {
             count += 1;
-            let path = Path::new(OsStr::from_bytes(&bytes[start..end]));
-            let is_below = match home.iter().flatten().next() {
-                Some(home) => {
-                    let below = path.strip_prefix("/").unwrap_or(path);
-                    is_below_root(&Path::new(home).join(below))
-                }
-                None => is_below_root(path),
+            let text = Path::new(OsStr::from_bytes(&bytes[start..end]));
+            let path = if let Ok(below) = text.strip_prefix("~") {
+                Path::new(home).join(below)
+            } else {
+                // An absolute path stays as it is.
+                Path::new(home).join(text)
             };
-            if count > PATHS_MAX || is_below {
+            if count > PATHS_MAX || (path.is_absolute() && is_below_root(&path)) {
                 return true;
             }
         }
     }
     false
+}
+
+/// The text with the values of its variables (`$NAME`, `${NAME}`); unknown ones stay. `None` if there
+/// is none.
+fn expanded(text: &str, value: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let mut pieces = text.split('$');
+    let mut expanded = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let (braced, rest) = match piece.strip_prefix('{') {
+            Some(rest) => (true, rest),
+            None => (false, piece),
+        };
+        let length =
+            rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+        let (name, after) = rest.split_at(length);
+        let after = if braced { after.strip_prefix('}') } else { Some(after) };
+        match value(name).zip(after) {
+            Some((value, after)) => expanded.extend([value.as_str(), after]),
+            None => expanded.extend(["$", piece]),
+        }
+    }
+    (expanded != text).then_some(expanded)
 }
 
 /// True if commands may write at `path`, which need not exist, or if it cannot be resolved.
@@ -432,6 +465,16 @@ mod tests {
         let script = format!("{}/status.sh", root.display());
         assert!(started(&[&script]).unwrap_err().contains("names a place in a workspace"));
         assert!(started(&["-c", &format!("cat '{script}'")]).is_err());
+        let home = dir.path().as_os_str();
+        let names = |text: &str| contains_path(text.as_bytes(), home);
+        for text in ["w s/status.sh", "cd w s && ./x", "~/w s/x", "--file=w s/x"] {
+            assert!(names(text), "{text}");
+        }
+        assert!(!names("jq -r .model w") && !names("other/x") && !names(""));
+        let value = |name: &str| (name == "HOME").then(|| "/home/me".to_owned());
+        let expand = |text| expanded(text, value);
+        assert_eq!(expand("sh $HOME/a ${HOME}/b").unwrap(), "sh /home/me/a /home/me/b");
+        assert_eq!((expand("$1 ${HOME $OTHER $"), expand("plain")), (None, None));
         assert_eq!(command(&[]).unwrap_err().to_string(), "it is empty");
     }
 }

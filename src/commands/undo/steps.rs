@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use posse_actors::conversation::InvocationId;
+use posse_actors::conversation::{CallId, InvocationId};
 use posse_actors::event::{Event, StoredRecord};
 use serde_json::Value;
 
@@ -48,6 +48,8 @@ pub(super) struct UndoSteps {
     of_runs: BTreeMap<InvocationId, u64>,
     /// Latest checkpoint of the run, or call of the user, that has begun last.
     last: Option<u64>,
+    /// Call of the last command of `steps`.
+    command: Option<CallId>,
     /// Subagents whose files are not those of the workspace.
     elsewhere: BTreeSet<InvocationId>,
     /// True if the restore that was requested last is an `/undo`.
@@ -87,11 +89,20 @@ impl UndoSteps {
                     self.steps.push(UndoStep::Return(*undo));
                 }
             }
-            Event::ToolStarted { name, effect: true, .. } if name == bash::NAME => {
+            Event::ToolStarted { name, call_id, effect: true, .. } if name == bash::NAME => {
                 self.steps.extend(self.checkpoint_of(record).map(UndoStep::Command));
+                self.command = Some(call_id.clone());
             }
-            Event::ToolCompleted { metadata, .. } => {
-                self.add_changes(metadata, dir, self.checkpoint_of(record));
+            Event::ToolCompleted { metadata, call_id, .. } => {
+                let takes_back = self.add_changes(metadata, dir, self.checkpoint_of(record));
+                // `/undo` removes a file with a command, which is no step of its own.
+                let is_command = |step: &UndoStep| matches!(step, UndoStep::Command(_));
+                if takes_back
+                    && self.command.as_ref() == Some(call_id)
+                    && let Some(at) = self.steps.iter().rposition(is_command)
+                {
+                    self.steps.remove(at);
+                }
             }
             _ => {}
         }
@@ -132,8 +143,10 @@ impl UndoSteps {
         is_elsewhere
     }
 
-    /// Adds the file changes of a tool result, or removes the change that it reverts.
-    fn add_changes(&mut self, metadata: &Value, dir: &Path, checkpoint: Option<u64>) {
+    /// Adds the file changes of a tool result, or removes the change that it reverts. Returns true if
+    /// it reverts one.
+    fn add_changes(&mut self, metadata: &Value, dir: &Path, checkpoint: Option<u64>) -> bool {
+        let mut reverts = false;
         // A merge changes several files.
         let several = metadata["changes"].as_array();
         let one = std::slice::from_ref(metadata);
@@ -148,6 +161,7 @@ impl UndoSteps {
             match place.map(|at| (at, &self.steps[at])) {
                 Some((at, UndoStep::Change(last))) if takes_back(last) => {
                     self.steps.remove(at);
+                    reverts = true;
                 }
                 _ => {
                     change.checkpoint = checkpoint;
@@ -156,6 +170,7 @@ impl UndoSteps {
                 }
             }
         }
+        reverts
     }
 }
 

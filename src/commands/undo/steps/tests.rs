@@ -197,3 +197,44 @@ fn commands_of_runs_without_a_checkpoint_do_not_belong_to_that_of_an_earlier_run
     ];
     assert_eq!(effects(&records), [UndoStep::Command(1), UndoStep::Command(1)]);
 }
+
+/// `/undo` removes a file that was created with a command of the user, which has a checkpoint.
+#[test]
+fn command_that_takes_a_change_back_is_no_step() {
+    let by = |invocation: &str, record: StoredRecord| {
+        let invocation_id = InvocationId::new(invocation);
+        let (agent, agent_path) = ("a".to_owned(), "a".to_owned());
+        let origin = Origin { invocation_id, parent_invocation_id: None, agent, agent_path };
+        StoredRecord { origin: Some(origin.into()), ..record }
+    };
+    let created = |run: &str, checkpoint| {
+        recorded(Event::CheckpointCreated {
+            checkpoint,
+            run: InvocationId::new(run),
+            files: 1,
+            bytes: 1,
+            left_out: String::new(),
+        })
+    };
+    let removes = recorded(Event::ToolStarted {
+        call_id: CallId::new("c"),
+        name: bash::NAME.to_owned(),
+        summary: "run rm -- b".to_owned(),
+        digest: String::new(),
+        effect: true,
+        coerced: Vec::new(),
+    });
+    let removed = completed(json!({
+        "path": "b", "verdict": "removed", "before": sha256(b"made"), "after": null,
+    }));
+    let steps = effects(&[
+        by("run", created("run", 1)),
+        by("run", change("a", Some("old"), "new")),
+        by("run", change("b", None, "made")),
+        by("undo", created("undo", 2)),
+        by("undo", removes),
+        by("undo", removed),
+    ]);
+    let [step] = &steps[..] else { panic!("{steps:?}") };
+    assert_eq!(changed(step.clone()).path, "a");
+}
