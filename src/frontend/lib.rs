@@ -11,6 +11,7 @@ pub mod end_line;
 pub mod files;
 pub mod fuzzy;
 pub mod git_branch;
+pub mod grant_coverage;
 pub mod history;
 pub mod hunk_walk;
 pub mod instruction;

@@ -154,6 +154,7 @@ pub(super) async fn run(
     let mut app = app_of(&mut options, &history);
     let folder;
     (app.view.status.cwd, folder) = environment.folder();
+    app.view.status.folder = folder.to_string_lossy().into_owned();
     let failed = |error: io::Error| vec![internal(format!("the terminal cannot be used: {error}"))];
     let notifications = std::mem::take(&mut options.notifications);
     let modes = TerminalModes {

@@ -147,7 +147,7 @@ impl App {
     fn question(&mut self, wide: usize, high: usize, now: Duration) -> Vec<TextRow> {
         let drafted = !self.composer.is_empty();
         let high = high.saturating_sub(usize::from(drafted) + 1);
-        let mut rows = self.prompts.rows(wide, high, &self.view.status.tier, self.theme, now);
+        let mut rows = self.prompts.rows(wide, high, &self.view.status, self.theme, now);
         if drafted {
             let draft = sanitize(self.composer.shown()).replace('\n', " ⏎ ");
             let text = clipped(&format!("  your draft is kept: {draft}"), wide);

@@ -56,9 +56,8 @@ impl View {
         now: Duration,
     ) -> Vec<TextRow> {
         let rest = self.stream.unfinished_tail().map(Block::Text);
-        // Delegated calls are shown in the tree.
-        let elsewhere =
-            |block: &&Block| matches!(block, Block::Tool(tool) if tool.is_shown_in_tree());
+        // Delegated calls are shown in the tree, and those that wait for an answer in the request.
+        let elsewhere = |block: &&Block| matches!(block, Block::Tool(tool) if tool.is_shown_in_tree() || tool.waits_for_user());
         let runs = || self.runs_of_blocks().into_iter().rev();
         let runs = || runs().filter(|run| !elsewhere(&&self.blocks[run.start]));
         // Kinds of the text that streams and of the blocks, last first.

@@ -201,6 +201,11 @@ impl ToolCallView {
         self.only_reads && self.state == State::Done && !shows_more
     }
 
+    /// Returns `true` for a call that waits for an answer of the user.
+    pub(super) fn waits_for_user(&self) -> bool {
+        self.state == State::Asked && self.waits == Some(USER_ANSWER)
+    }
+
     /// Returns `true` for a call that may become foldable and waits for no answer of the user.
     pub(super) fn may_become_foldable(&self) -> bool {
         let is_running = self.state == State::Running && self.only_reads;
