@@ -15,7 +15,7 @@ use crate::sgr::sgr_row;
 use crate::terminal::ROWS_PER_FRAME_MIN;
 use crate::text::{TextRow, clipped, row, sanitize, span, text_rows};
 use crate::theme::{Role, Theme};
-use crate::view::QueuedMessage;
+use crate::view::{QueuedMessage, todo_mark};
 
 /// Text in an empty prompt.
 const PLACEHOLDER: &str = "Describe a task (/ for commands, @ for files, ? for keys)";
@@ -231,12 +231,7 @@ fn todo_rows(todos: &[TodoItem], columns: usize, theme: Theme) -> Vec<TextRow> {
 }
 
 fn todo_row(item: &TodoItem, columns: usize, theme: Theme) -> TextRow {
-    let (mark, role) = match item.status {
-        TodoStatus::Completed => ("☑", Role::Dim),
-        TodoStatus::InProgress => ("▸", Role::Accent),
-        TodoStatus::Pending => ("☐", Role::Text),
-        TodoStatus::Cancelled => ("☒", Role::Dim),
-    };
+    let (mark, role) = todo_mark(item.status);
     let text = format!("  {mark} {}", sanitize(&item.content).replace('\n', " "));
     row(theme, role, clipped(&text, columns))
 }
