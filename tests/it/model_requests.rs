@@ -266,7 +266,7 @@ fn terminal_ui_asks_and_accepts_a_plan_or_refuses_it_with_words() {
     tmux.presses("Up");
     tmux.wait_for("❯ 1. files");
     tmux.presses("Enter");
-    tmux.wait_for("[e] yes, mode edits");
+    tmux.wait_for("[e] yes, and edit files without asking");
     std::thread::sleep(SILENCE);
     tmux.presses("n");
     tmux.wait_for("for the model: ");
@@ -274,7 +274,8 @@ fn terminal_ui_asks_and_accepts_a_plan_or_refuses_it_with_words() {
     tmux.wait_for("for the model: one step");
     tmux.presses("Enter");
     tmux.wait_until("the second plan", |screen| {
-        screen.contains("[e] yes, mode edits") && !screen.contains("for the model")
+        screen.contains("[e] yes, and edit files without asking")
+            && !screen.contains("for the model")
     });
     std::thread::sleep(SILENCE);
     tmux.presses("e");
