@@ -88,14 +88,15 @@ struct ContextUsage {
 }
 
 impl Status {
-    /// The path of a folder for display: in the working directory or below it, with `~` for the home
-    /// directory.
-    pub(super) fn short(&self, folder: &str) -> String {
-        match folder.strip_prefix(&self.folder).filter(|_| !self.folder.is_empty()) {
-            Some(below) if below.is_empty() || below.starts_with('/') => {
-                format!("{}{below}", self.cwd)
-            }
-            _ => folder.to_owned(),
+    /// A path for display, with `~` for the home directory, which is known from the working directory
+    /// if that is below it.
+    pub(super) fn short(&self, path: &str) -> String {
+        let rest = self.cwd.strip_prefix('~');
+        let home = rest.and_then(|rest| self.folder.strip_suffix(rest));
+        let below = home.filter(|home| !home.is_empty()).and_then(|home| path.strip_prefix(home));
+        match below {
+            Some(below) if below.is_empty() || below.starts_with('/') => format!("~{below}"),
+            _ => path.to_owned(),
         }
     }
 
@@ -199,12 +200,14 @@ mod tests {
     }
 
     #[test]
-    fn folders_in_the_working_directory_are_short() {
+    fn paths_below_the_home_directory_are_short() {
         let status =
             Status { cwd: "~/shop".into(), folder: "/home/me/shop".into(), ..Status::default() };
         assert_eq!(status.short("/home/me/shop"), "~/shop");
         assert_eq!(status.short("/home/me/shop/src"), "~/shop/src");
-        assert_eq!(status.short("/home/me/shopping"), "/home/me/shopping");
+        assert_eq!(status.short("/home/me/.config/x.json:1"), "~/.config/x.json:1");
+        assert_eq!(status.short("/home/meg/shop"), "/home/meg/shop");
+        assert_eq!(status.short("built in"), "built in");
         assert_eq!(Status::default().short("/home/me"), "/home/me");
     }
 
