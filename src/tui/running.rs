@@ -235,8 +235,10 @@ impl Tui<'_> {
         let opened = self.environment.open(&self.choice, false);
         match opened {
             Ok(opened) => {
+                let explained = opened.explained_mode;
                 self.enter(opened).await;
-                let lines = messages::introduction(&self.app, &self.options);
+                let mut lines = messages::introduction(&self.app, &self.options);
+                lines.extend(explained.into_iter().flat_map(messages::explained_mode));
                 self.app.view.push_lines(lines);
             }
             Err(failures) => {

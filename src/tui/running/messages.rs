@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use posse_actors::event::SandboxTier;
+use posse_actors::event::{PermissionMode, SandboxTier};
 use posse_actors::outcome::Ending;
 use posse_base::failure::{ErrorCode, Failure, printable};
 use posse_base::terminal;
@@ -41,6 +41,18 @@ pub(super) fn introduction(app: &App, options: &Options) -> StyledLines {
     lines
 }
 
+/// Lines that explain a permission mode at the first start in a project.
+pub(super) fn explained_mode(mode: PermissionMode) -> StyledLines {
+    let about = mode.about().split("; ").next().unwrap_or_default();
+    let mut lines =
+        vec![(Role::Dim, format!("permission mode {mode}: {about} · Shift+Tab changes it"))];
+    if matches!(mode, PermissionMode::Auto | PermissionMode::Edits) {
+        let text = "programs of yours that watch the folder, such as dev servers, run what changed";
+        lines.push((Role::Dim, text.to_owned()));
+    }
+    lines
+}
+
 /// First lines if no session can be opened: that no model is configured, and the errors.
 pub(super) fn first_run(failures: &[Failure]) -> StyledLines {
     let mut lines = vec![
@@ -68,7 +80,7 @@ pub(super) fn setup_report(found: &SetupFacts) -> StyledLines {
     lines.push((Role::Strong, "Next steps".to_owned()));
     let ways = [
         "/provider      choose a provider; a local server needs no key",
-        "export KEY=…   in the shell: a key, such as ANTHROPIC_API_KEY; then start posse",
+        "export KEY=…   in the shell: a key, such as ANTHROPIC_API_KEY; then posse",
         "posse demo     in the shell: a demo with a recorded model; no key, no network",
         "/doctor        check what posse needs here",
     ];
@@ -121,6 +133,23 @@ mod tests {
     use crate::testing::TestScreen;
 
     use super::*;
+
+    #[test]
+    fn explained_mode_says_how_to_change_it_and_what_runs_changes() {
+        let text = |mode| {
+            let lines = explained_mode(mode);
+            lines.into_iter().map(|(_, line)| line).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            text(PermissionMode::Auto),
+            [
+                "permission mode auto: commands and edits run in the sandbox without questions · \
+                 Shift+Tab changes it",
+                "programs of yours that watch the folder, such as dev servers, run what changed"
+            ]
+        );
+        assert_eq!(text(PermissionMode::Plan).len(), 1);
+    }
 
     #[test]
     fn first_run_shows_facts_and_next_steps() {
