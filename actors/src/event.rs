@@ -843,6 +843,15 @@ pub enum Event {
         user_request: Option<Box<UserRequest>>,
         /// Answer about a trial of the call that the request offers; `None` if it offers none.
         trial: Option<TrialOffer>,
+        /// Grant that an answer with a wider scope than `once` creates; `None` if there is no such answer.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        grant: Option<Box<Grant>>,
+        /// True if `grant` covers only a part of the call; the other parts are asked about next.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        grants_part: bool,
+        /// The part of `reason` that says what `grant` allows; empty if none does.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        grant_text: String,
         /// Hunks of the change of a text file, which can be answered one by one; empty if the request
         /// is answered as a whole.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]

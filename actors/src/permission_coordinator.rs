@@ -675,7 +675,7 @@ fn target(ask: &ApprovalRequest) -> PermissionTarget {
 
 /// Reason of the request. That of a command says whether the network is open for it.
 fn reason_of(ask: &ApprovalRequest, tier: &SandboxTier) -> String {
-    let reason = ask.question.reason.clone();
+    let reason = ask.question.full_reason();
     let is_command =
         ask.action.operations.iter().any(|each| matches!(each, Operation::Execute { .. }));
     // Without a sandbox nothing is promised, which other messages say.
@@ -697,6 +697,8 @@ fn grants_part(ask: &ApprovalRequest, grant: Option<&Grant>) -> bool {
 }
 
 fn requested(ask: &ApprovalRequest, tier: &SandboxTier) -> Event {
+    let is_wider = ask.question.scopes.iter().any(|scope| *scope > Scope::Once);
+    let grant = ask.question.grant.as_ref().filter(|_| is_wider);
     Event::PermissionRequested {
         request_id: ask.id.clone(),
         call_id: ask.call_id.clone(),
@@ -708,6 +710,9 @@ fn requested(ask: &ApprovalRequest, tier: &SandboxTier) -> Event {
         scopes: ask.question.scopes.clone(),
         user_request: ask.user_request().cloned().map(Box::new),
         trial: ask.trial.clone(),
+        grant: grant.cloned().map(Box::new),
+        grants_part: grants_part(ask, grant),
+        grant_text: grant.map_or_else(String::new, |_| ask.question.grant_text.to_string()),
         hunks: ask.hunks.clone(),
         digest: ask.action.digest.clone(),
         cwd: ask.cwd.clone(),

@@ -45,8 +45,8 @@ pub use policy::{
     Verdict,
 };
 pub use provider::{
-    Abilities, Completion, Delta, DeltaSender, Fallback, Provider, ProviderError, ProviderInfo,
-    Request, Thinking, TokenCount,
+    Abilities, Completion, Delta, DeltaSender, Fallback, OverloadKind, Provider, ProviderError,
+    ProviderInfo, Request, Thinking, TokenCount,
 };
 pub use review::PermittedCall;
 #[cfg(any(test, feature = "testing"))]

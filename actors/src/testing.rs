@@ -182,6 +182,7 @@ pub fn ask_all() -> Arc<dyn Policy> {
             scopes: vec![Scope::Once, Scope::Session],
             grant: Some(grant),
             grants_part: false,
+            grant_text: Box::default(),
             yes_covers: true,
             rule: None,
             confinement: test_confinement(),

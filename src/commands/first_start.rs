@@ -17,8 +17,7 @@ const MARK: &str = "permission-mode-shown";
 /// Prints what `mode` means and how to change it, unless it was printed before for the project.
 /// Sessions without a person print nothing, so they do not count.
 pub(super) fn tell(setup: &Setup<'_>, mode: PermissionMode) {
-    let folder = StateDir::new(setup.dirs.state.clone()).project_dir(setup.cwd);
-    if folder.join(MARK).exists() {
+    if !is_first(setup) {
         return;
     }
     let line = line(mode);
@@ -27,8 +26,17 @@ pub(super) fn tell(setup: &Setup<'_>, mode: PermissionMode) {
         _ => line + "\n",
     };
     terminal::stderr().write_all(text.as_bytes()).ok();
-    // Without the mark, the next start prints the line again.
+}
+
+/// True if the line was not shown before for the project; the next call returns false.
+pub(super) fn is_first(setup: &Setup<'_>) -> bool {
+    let folder = StateDir::new(setup.dirs.state.clone()).project_dir(setup.cwd);
+    if folder.join(MARK).exists() {
+        return false;
+    }
+    // Without the mark, the next start shows the line again.
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.join(MARK)).ok();
+    true
 }
 
 /// Line that explains `mode` and names the command that changes it.

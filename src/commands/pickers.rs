@@ -22,6 +22,7 @@ use crate::journal::{self, LastPrompts, StateDir};
 use crate::models::{Catalog, Facts, dollars};
 use crate::provider::connectivity::listed_models;
 use crate::provider::presets;
+use crate::tui::plain_text;
 use crate::wiring::provider;
 
 /// Maximum time in which a provider lists its models.
@@ -206,6 +207,9 @@ fn end_of(file: &Path) -> io::Result<String> {
 
 /// A message in one line; `None` if it is empty.
 fn line(who: &str, text: &str) -> Option<String> {
+    // The marks of Markdown say nothing in one line.
+    let start: String = text.chars().take(4 * PREVIEW_CHARS).collect();
+    let text = plain_text(&start, 4 * PREVIEW_CHARS);
     let words: Vec<&str> = text.split_whitespace().collect();
     let text: String = words.join(" ").chars().take(PREVIEW_CHARS).collect();
     (!text.is_empty()).then(|| format!("{who}: {}", printable(&text)))
@@ -226,10 +230,7 @@ mod tests {
         };
         assert_eq!(model_facts(&facts), ["200k tokens", "$3.00 in, $15.00 out", "thinks"]);
         assert_eq!(model_facts(&Facts::default()), ["", "", ""]);
-        assert_eq!(
-            line("you", " fix\n the\u{1b}[2J test "),
-            Some("you: fix the\\u{1b}[2J test".into())
-        );
+        assert_eq!(line("you", " fix\n the\u{1b}[2J test "), Some("you: fix the test".into()));
         assert_eq!(line("posse", " \n "), None);
     }
 

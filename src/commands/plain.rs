@@ -175,6 +175,7 @@ impl frontend::Sessions for PlainSessions<'_> {
             tape: tape.as_ref(),
             keep: !self.args.flags.no_transcript,
         };
+        let mut explained_mode = None;
         let (new, ports, mut session) = match (self.resuming.take(), &self.kept) {
             (Some(resuming), _) => {
                 if self.used == AgentUse::Chat && !self.shows_past {
@@ -192,7 +193,10 @@ impl frontend::Sessions for PlainSessions<'_> {
                 let kept = JournalSettings::new(&setup)?;
                 let made = printing_notices(|notices| assemble_in(&kept, &setup, model, notices));
                 let (ports, session) = kept.or_remove(made)?;
-                if self.interactive {
+                if self.interactive && self.shows_past {
+                    let is_first = first_start::is_first(&setup);
+                    explained_mode = is_first.then_some(session.permission_mode);
+                } else if self.interactive {
                     first_start::tell(&setup, session.permission_mode);
                 }
                 (Some(kept), ports, session)
@@ -215,7 +219,8 @@ impl frontend::Sessions for PlainSessions<'_> {
         let session_server = server.unwrap_or_else(SessionServer::disabled);
         self.found = Arc::new(found);
         self.profile = info.profile;
-        Ok(OpenedSession { ports, settings: session, sources, network, session_server })
+        let settings = session;
+        Ok(OpenedSession { ports, settings, sources, network, explained_mode, session_server })
     }
 
     fn remember(&mut self, what: Selectable, name: &str) -> Result<(), Failure> {

@@ -98,6 +98,9 @@ pub struct Command {
     pub aliases: &'static [&'static str],
     /// Syntax of the argument, such as `[NAME]`; empty if the command takes no argument.
     pub argument: &'static str,
+    /// Description for lists of commands, if `help` has more than 52 characters; else empty. Read it
+    /// with [`Command::short`].
+    brief: &'static str,
     /// Imperative description for `/help` and the guide, in one line.
     pub help: &'static str,
     /// Group in the help.
@@ -116,12 +119,20 @@ const COMMAND: Command = Command {
     name: "",
     aliases: &[],
     argument: "",
+    brief: "",
     help: "",
     group: CommandGroup::Session,
     values: ArgumentValues::Any,
     when: Availability::Always,
     run: |_, _| (),
 };
+
+impl Command {
+    /// Description for lists of commands.
+    pub fn short(&self) -> &'static str {
+        if self.brief.is_empty() { self.help } else { self.brief }
+    }
+}
 
 impl PartialEq for Command {
     fn eq(&self, other: &Command) -> bool {

@@ -11,6 +11,7 @@ pub mod end_line;
 pub mod files;
 pub mod fuzzy;
 pub mod git_branch;
+pub mod grant_coverage;
 pub mod history;
 pub mod hunk_walk;
 pub mod instruction;
@@ -421,6 +422,8 @@ pub struct OpenedSession {
     pub sources: SelectionSources,
     /// Network access of commands.
     pub network: NetworkAccess,
+    /// Permission mode that the front end explains, because it is the first start in the project.
+    pub explained_mode: Option<PermissionMode>,
     /// Opens the attach socket; the front end calls [`SessionServer::start`] after it has started
     /// the session.
     pub session_server: SessionServer,

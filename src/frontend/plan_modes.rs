@@ -5,9 +5,9 @@ use posse_actors::event::PermissionMode;
 /// Key and words for the acceptance of a plan into `mode`. `None` for modes that no plan begins.
 pub fn mode_key(mode: PermissionMode) -> Option<(char, &'static str)> {
     match mode {
-        PermissionMode::Auto => Some(('a', "yes, mode auto")),
-        PermissionMode::Edits => Some(('e', "yes, mode edits")),
-        PermissionMode::Ask => Some(('y', "yes, mode ask")),
+        PermissionMode::Auto => Some(('a', "yes, without questions in the sandbox")),
+        PermissionMode::Edits => Some(('e', "yes, and edit files without asking")),
+        PermissionMode::Ask => Some(('y', "yes, and ask before each change")),
         PermissionMode::Plan | PermissionMode::Locked => None,
     }
 }

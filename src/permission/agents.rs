@@ -105,6 +105,7 @@ impl RulePolicy {
             (Verdict::Ask(question), Verdict::Allow(_)) => Verdict::Ask(PermissionQuestion {
                 scopes: vec![Scope::Once],
                 grant: None,
+                grant_text: Box::default(),
                 ..question
             }),
             (Verdict::Ask(question), Verdict::Ask(start)) => Verdict::Ask(PermissionQuestion {
@@ -112,6 +113,7 @@ impl RulePolicy {
                 scopes: vec![Scope::Once],
                 grant: None,
                 grants_part: false,
+                grant_text: Box::default(),
                 yes_covers: question.yes_covers && start.yes_covers,
                 rule: None,
                 confinement: start.confinement,
@@ -145,6 +147,7 @@ impl RulePolicy {
                     agent: None,
                 }),
                 grants_part: false,
+                grant_text: Box::default(),
                 yes_covers: true,
                 rule: None,
                 confinement,

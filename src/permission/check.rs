@@ -169,7 +169,9 @@ impl RulePolicy {
         let (decision, reason, grant, rule, suggested_rule) = match verdict {
             Verdict::Allow(_) => ("allow", allowed, None, None, None),
             Verdict::Deny { reason, rule } => ("deny", reason, None, Some(rule), None),
-            Verdict::Ask(PermissionQuestion { reason, grant, rule, .. }) => {
+            Verdict::Ask(question) => {
+                let reason = question.full_reason();
+                let PermissionQuestion { grant, rule, .. } = question;
                 ("ask", reason, grant.map(|grant| grant.target), None, rule)
             }
         };

@@ -235,11 +235,12 @@ impl RulePolicy {
         let suggested = allowed.is_ok().then(|| suggestion(missing)).flatten();
         let (grant, grants_part) =
             suggested.map_or((None, false), |(grant, part)| (Some(grant), part));
-        let mut reason = match &allowed {
+        let reason = match &allowed {
             Err(why) => format!("{why}: every command needs approval"),
             Ok(()) => missing_text(missing),
         };
         let mut scopes = vec![Scope::Once];
+        let mut grant_text = String::new();
         if let Some(grant) = &grant {
             scopes.extend([Scope::Session, Scope::Project]);
             let words = split(&grant.target).unwrap_or_default();
@@ -253,7 +254,7 @@ impl RulePolicy {
                     part.is_some_and(|part| part.targets_from == Some(words.len()))
                 };
                 let any_target = missing.iter().any(covers_targets);
-                reason.push_str(&offered(&grant.target, any_target, project, grants_part));
+                grant_text = offered(&grant.target, any_target, project, grants_part);
             }
         }
         PermissionQuestion {
@@ -261,6 +262,7 @@ impl RulePolicy {
             scopes,
             grant,
             grants_part,
+            grant_text: grant_text.into(),
             yes_covers: *situation.tier != SandboxTier::None || self.wants_no_sandbox(),
             rule: None,
             confinement: self.confinement(situation),
@@ -449,17 +451,15 @@ fn never_suggested(program: &str) -> bool {
 /// Describes the uncovered parts for a permission request: at most [`NAMED_MAX`] different ones,
 /// followed by `and more` if there are more.
 pub(super) fn missing_text(missing: &[Uncovered<'_>]) -> String {
-    let mut named: Vec<String> = Vec::new();
+    // The name of a part, or none, and its reason.
+    let mut named: Vec<(String, String)> = Vec::new();
     for uncovered in missing {
-        let text = match uncovered.part {
-            Some(part) if part.words.is_empty() => uncovered.reason.clone(),
-            Some(part) => {
-                let words = quoted(&part.words);
-                let shown = clipped(&words, NAMED_CHARS_MAX, "…");
-                format!("`{}`: {}", printable(&shown), printable(&uncovered.reason))
-            }
-            None => printable(&uncovered.reason),
-        };
+        let words = uncovered.part.map(|part| &part.words).filter(|words| !words.is_empty());
+        let part = words.map_or_else(String::new, |words| {
+            let shown = clipped(&quoted(words), NAMED_CHARS_MAX, "…");
+            format!("`{}`", printable(&shown))
+        });
+        let text = (part, printable(&uncovered.reason));
         if !named.contains(&text) {
             named.push(text);
         }
@@ -467,11 +467,21 @@ pub(super) fn missing_text(missing: &[Uncovered<'_>]) -> String {
             break;
         }
     }
-    if named.len() > NAMED_MAX {
-        named.truncate(NAMED_MAX);
-        named.push("and more".to_owned());
+    let more = if named.len() > NAMED_MAX { "; and more" } else { "" };
+    named.truncate(NAMED_MAX);
+    // Parts with the same reason, one after the other, share it.
+    let of_reason = |group: &[(String, String)]| {
+        let parts: Vec<&str> = group.iter().map(|(part, _)| part.as_str()).collect();
+        let reason = &group[0].1;
+        if parts[0].is_empty() { reason.clone() } else { format!("{}: {reason}", parts.join(", ")) }
+    };
+    let is_same =
+        |a: &(String, String), b: &(String, String)| a.1 == b.1 && a.0.is_empty() == b.0.is_empty();
+    let groups: Vec<String> = named.chunk_by(is_same).map(of_reason).collect();
+    if groups.is_empty() {
+        return "commands need approval".to_owned();
     }
-    if named.is_empty() { "commands need approval".to_owned() } else { named.join("; ") }
+    groups.join("; ") + more
 }
 
 /// Describes the grant for `target` for a permission request. `any_target`: true if it covers any
@@ -481,7 +491,7 @@ fn offered(target: &str, any_target: bool, project: bool, part: bool) -> String 
     let options = if any_target { "any target and known options" } else { "known options" };
     let runs = if project { ", which runs code of the project's files" } else { "" };
     let rest = if part { "; the rest is asked next" } else { "" };
-    format!("; a saved answer allows `{}` with {options}{runs}{rest}", printable(target))
+    format!("a saved answer allows `{}` with {options}{runs}{rest}", printable(target))
 }
 
 impl PlainCommand {

@@ -69,6 +69,7 @@ mod tests {
                 scopes: vec![Scope::Once],
                 grant: None,
                 grants_part: false,
+                grant_text: Box::default(),
                 yes_covers: self.yes_covers,
                 rule: None,
                 confinement: Confinement {

@@ -485,6 +485,7 @@ impl RulePolicy {
             scopes: vec![Scope::Once],
             grant: None,
             grants_part: false,
+            grant_text: Box::default(),
             yes_covers: false,
             rule: None,
             confinement: self.confinement(case.situation),
@@ -630,14 +631,11 @@ impl RulePolicy {
         }
         // A grant for one restore of the user would give the model every change there.
         let grant = grant_for(case).filter(|_| case.situation.caller != Caller::User);
-        let reason = match &grant {
-            // Only a person can give a wider answer.
-            Some(grant) if case.situation.asking == AnswerSource::Human => {
-                let place = self.shown(&grant.target);
-                format!("{reason}; an answer for this session allows every change {place}")
-            }
-            _ => reason,
-        };
+        // Only a person can give a wider answer.
+        let shown = grant.as_ref().filter(|_| case.situation.asking == AnswerSource::Human);
+        let grant_text = shown.map_or_else(String::new, |grant| {
+            format!("a saved answer allows every change {}", self.shown(&grant.target))
+        });
         let mut scopes = vec![Scope::Once];
         if grant.is_some() {
             scopes.extend([Scope::Session, Scope::Project]);
@@ -647,6 +645,7 @@ impl RulePolicy {
             scopes,
             grant,
             grants_part: false,
+            grant_text: grant_text.into(),
             yes_covers: true,
             rule: RulePolicy::rule_for(case),
             confinement: self.confinement(case.situation),

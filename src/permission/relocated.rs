@@ -98,9 +98,10 @@ impl Relocated {
     fn asked(&self, mut question: PermissionQuestion) -> PermissionQuestion {
         question.confinement = self.confined(question.confinement);
         if let Some(grant) = question.grant.as_mut().filter(|grant| grant.operation == WRITE) {
-            match moved_path(&grant.target, &self.workspace, &self.copy) {
-                Some(target) => grant.target = target,
-                None => question.grant = None,
+            if let Some(target) = moved_path(&grant.target, &self.workspace, &self.copy) {
+                grant.target = target;
+            } else {
+                (question.grant, question.grant_text) = (None, Box::default());
             }
             let has_grant = question.grant.is_some();
             question

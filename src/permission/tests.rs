@@ -492,7 +492,7 @@ fn session_answer_describes_its_grant() {
     let reason =
         |call: &str, asking| match judged(&policy, &action(call), &situation("build", &[], asking))
         {
-            Verdict::Ask(question) => question.reason,
+            Verdict::Ask(question) => question.full_reason(),
             other => panic!("{call}: {other:?}"),
         };
     let table = [
@@ -505,12 +505,9 @@ fn session_answer_describes_its_grant() {
     ];
     for (call, allows) in table {
         let asked = reason(call, AnswerSource::Human);
-        assert!(
-            asked.ends_with(&format!("; an answer for this session allows {allows}")),
-            "{asked}"
-        );
+        assert!(asked.ends_with(&format!("; a saved answer allows {allows}")), "{asked}");
         for asking in [AnswerSource::Yes, AnswerSource::Nobody] {
-            assert!(!reason(call, asking).contains("session"), "{call}");
+            assert!(!reason(call, asking).contains("saved"), "{call}");
         }
     }
     assert!(reason("edit_file asked/x", AnswerSource::Human).starts_with("mine; "));

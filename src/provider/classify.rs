@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimeParser;
-use posse_actors::ports::{BoxError, ProviderError};
+use posse_actors::ports::{BoxError, OverloadKind, ProviderError};
 use posse_base::failure::printable;
 use reqwest::StatusCode;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, LOCATION, RETRY_AFTER};
@@ -237,6 +237,7 @@ fn classify_report(origin: &MessageOrigin, prefix: &str, report: ServerError) ->
     if code(wording::QUOTA_CODES) || status == Some(402) {
         return ProviderError::QuotaExhausted { retry_after, source };
     }
+    let overload = || overload_kind(status, &codes, &lower);
     let is_rate = status == Some(429) || code(&["rate_limit", "resource_exhausted"]);
     if wording::has(&lower, wording::QUOTA) && matches!(status, None | Some(400 | 403 | 429)) {
         return match retry_after {
@@ -266,12 +267,27 @@ fn classify_report(origin: &MessageOrigin, prefix: &str, report: ServerError) ->
         Some(429) => ProviderError::RateLimited { retry_after, source },
         // A server that knows no such request, such as one for files; a network that wants a login.
         Some(501 | 511) => ProviderError::NotTheProvider { source },
-        Some(408 | 409 | 425 | 500..=599) => ProviderError::Overloaded { retry_after, source },
+        Some(408 | 409 | 425 | 500..=599) => {
+            ProviderError::Overloaded { kind: overload(), retry_after, source }
+        }
         Some(_) => ProviderError::Rejected { source },
         None if code(wording::CREDENTIAL_CODES) => ProviderError::Unauthorized { source },
         None if code(wording::REQUEST_CODES) => ProviderError::Rejected { source },
         None if is_rate => ProviderError::RateLimited { retry_after, source },
-        None => ProviderError::Overloaded { retry_after, source },
+        None => ProviderError::Overloaded { kind: overload(), retry_after, source },
+    }
+}
+
+/// What a temporary failure is called: overload only by the status or in the words of the provider.
+fn overload_kind(status: Option<u16>, codes: &[String], lower: &str) -> OverloadKind {
+    let is_said = |text: &str| wording::OVERLOAD.iter().any(|word| text.contains(word));
+    let is_overload = matches!(status, Some(429 | 503 | 529));
+    if is_overload || is_said(lower) || codes.iter().any(|code| is_said(code)) {
+        OverloadKind::Overload
+    } else if matches!(status, None | Some(500..=599)) {
+        OverloadKind::ServerError
+    } else {
+        OverloadKind::Temporary
     }
 }
 

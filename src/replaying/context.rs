@@ -332,6 +332,7 @@ impl Policy for ReplayContext {
             scopes: vec![Scope::Once, Scope::Session],
             grant: asked.grant.clone(),
             grants_part: false,
+            grant_text: Box::default(),
             yes_covers: false,
             rule: None,
             confinement,

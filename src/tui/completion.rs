@@ -7,13 +7,17 @@ use posse_base::failure::printable;
 use posse_frontend::command_uses::CommandUses;
 use posse_frontend::commands::{ArgumentValues, COMMANDS, Command};
 
-use crate::text::{TextRow, clipped, row, sanitize, span, width};
+use crate::text::{TextRow, clipped, row, sanitize, selected_row, span, width};
 use crate::theme::{Role, Theme};
 
 use ratatui::text::Line;
 
 /// Maximum columns of the names in a list with descriptions; longer ones are cut.
 const LABEL_COLUMNS_MAX: usize = 24;
+
+/// Commands that come first in the list of all, before those in the order of the help.
+const FIRST: [&str; 8] =
+    ["model", "resume", "new", "permission-mode", "diff", "undo", "compact", "cost"];
 
 /// Maximum number of rows of the list.
 const SHOWN_MAX: usize = 10;
@@ -38,6 +42,8 @@ struct CompletionItem {
     /// Text that replaces the query.
     with: String,
     label: String,
+    /// Syntax of the argument of a command; may be empty.
+    argument: &'static str,
     what: &'static str,
 }
 
@@ -47,6 +53,14 @@ pub(super) struct Completion {
     pub(super) query: CompletionQuery,
     items: Vec<CompletionItem>,
     chosen: Option<usize>,
+}
+
+impl CompletionItem {
+    /// Columns of the label and the argument.
+    fn columns(&self) -> usize {
+        let argument = if self.argument.is_empty() { 0 } else { 1 + width(self.argument) };
+        width(&self.label) + argument
+    }
 }
 
 impl CompletionQuery {
@@ -113,45 +127,56 @@ pub(super) fn written(name: &str) -> String {
 /// Minimum letters of a query that is also looked for in the descriptions of commands.
 const WORD_LETTERS_MIN: usize = 3;
 
-/// Rank of the command among those that `query` may mean; the lowest one comes first. 0: the name
-/// begins with `query`; 1: another name does; 2: the name contains it; 3: a word of the description
-/// begins with it; 4: the name contains its letters in this order. `None`: the command does not match.
+/// Largest rank of a command that Enter runs although its name is not written whole.
+const RUN_DISTANCE_MAX: u8 = 2;
+
+/// Rank of the command among those that `query` may mean; the lowest one comes first. 0: `query` is
+/// another name of it; 1: the name begins with `query`; 2: another name does; 3: the name contains it;
+/// 4: a word of the description begins with it; 5: the name contains its letters in this order. `None`:
+/// the command does not match.
 fn distance(entry: &Command, query: &str) -> Option<u8> {
     let begins = |name: &str| name.starts_with(query);
     let mut letters = entry.name.chars();
-    if begins(entry.name) {
+    if entry.aliases.contains(&query) {
         Some(0)
-    } else if entry.aliases.iter().any(|name| begins(name)) {
+    } else if begins(entry.name) {
         Some(1)
-    } else if entry.name.contains(query) {
+    } else if entry.aliases.iter().any(|name| begins(name)) {
         Some(2)
+    } else if entry.name.contains(query) {
+        Some(3)
     } else if query.len() >= WORD_LETTERS_MIN
         && entry.help.split(|c: char| !c.is_alphanumeric()).any(|word| begins(&word.to_lowercase()))
     {
-        Some(3)
+        Some(4)
     } else {
-        query.chars().all(|wanted| letters.any(|letter| letter == wanted)).then_some(4)
+        query.chars().all(|wanted| letters.any(|letter| letter == wanted)).then_some(5)
     }
 }
 
 impl Completion {
     /// Completion list of the commands that `query` may mean, the closest ones first and, of equally
-    /// close ones, the most used ones; `None` if there are none, or if `query` is the whole name of a command.
+    /// close ones, the most used ones; `None` if there are none, or if `query` is the whole name of a
+    /// command. The first one is selected if one of its names begins with `query`.
     pub(super) fn of_commands(query: &str, uses: &CommandUses) -> Option<Completion> {
         let ranked = |entry: &'static Command| Some((distance(entry, query)?, entry));
         let mut known: Vec<(u8, &Command)> = COMMANDS.iter().filter_map(ranked).collect();
-        known.sort_by_key(|(distance, entry)| (*distance, Reverse(uses.of(entry))));
-        let known: Vec<&Command> = known.into_iter().map(|(_, entry)| entry).collect();
-        if known.is_empty() || known.iter().any(|entry| entry.name == query) {
+        known.sort_by_key(|(distance, entry)| {
+            let first = FIRST.iter().position(|name| *name == entry.name);
+            (*distance, Reverse(uses.of(entry)), first.unwrap_or(FIRST.len()))
+        });
+        if known.is_empty() || known.iter().any(|(_, entry)| entry.name == query) {
             return None;
         }
-        let item = |entry: &&Command| CompletionItem {
+        let item = |(_, entry): &(u8, &Command)| CompletionItem {
             with: format!("/{}{}", entry.name, if entry.argument.is_empty() { "" } else { " " }),
-            label: format!("/{} {}", entry.name, entry.argument).trim_end().to_owned(),
-            what: entry.help,
+            label: format!("/{}", entry.name),
+            argument: entry.argument,
+            what: entry.short(),
         };
+        let chosen = (known[0].0 <= RUN_DISTANCE_MAX).then_some(0);
         let items = known.iter().map(item).collect();
-        Some(Completion { query: CompletionQuery::Command(query.to_owned()), items, chosen: None })
+        Some(Completion { query: CompletionQuery::Command(query.to_owned()), items, chosen })
     }
 
     /// Completion list of the values of an argument that begin with `query`, each with a description;
@@ -165,6 +190,7 @@ impl Completion {
         let item = |(name, what): &(&str, &'static str)| CompletionItem {
             with: (*name).to_owned(),
             label: sanitize(name),
+            argument: "",
             what,
         };
         let begins = known.iter().filter(|(name, _)| name.starts_with(query));
@@ -188,12 +214,14 @@ impl Completion {
             CompletionItem {
                 with: format!("@{text}{suffix}{end}"),
                 label: sanitize(name),
+                argument: "",
                 what: "",
             }
         };
         let agent = |name: &String| CompletionItem {
             with: format!("@{name} "),
             label: sanitize(name),
+            argument: "",
             what: "subagent: does the work",
         };
         let agents = agents.iter().filter(|name| suffix.is_empty() && name.starts_with(query));
@@ -222,7 +250,7 @@ impl Completion {
         });
     }
 
-    /// Returns `true` if an item was selected with the arrow keys.
+    /// Returns `true` if an item is selected: with the arrow keys, or a command by its beginning.
     pub(super) fn is_chosen(&self) -> bool {
         self.chosen.is_some()
     }
@@ -245,7 +273,7 @@ impl Completion {
         let from = (at + 1).saturating_sub(shown);
         let has_text = self.items.iter().any(|item| !item.what.is_empty());
         let label_max = if has_text { LABEL_COLUMNS_MAX.min(columns * 2 / 5) } else { columns };
-        let labels = self.items.iter().map(|item| width(&item.label)).max().unwrap_or_default();
+        let labels = self.items.iter().map(CompletionItem::columns).max().unwrap_or_default();
         let labels = labels.min(label_max);
         let one = |(nth, item): (usize, &CompletionItem)| {
             let mark = match self.chosen {
@@ -254,21 +282,31 @@ impl Completion {
                 _ => "  ",
             };
             let label = clipped(&format!("{mark}{}", clipped(&item.label, label_max)), columns);
-            let room = (labels + 4).saturating_sub(width(&label));
-            let what = format!("{}{}", " ".repeat(room), item.what);
-            let what = clipped(&what, columns.saturating_sub(width(&label)));
-            let what = if item.what.is_empty() { String::new() } else { what };
+            let room = (labels + 2).min(columns).saturating_sub(width(&label) + 1);
+            let argument = if item.argument.is_empty() || room == 0 {
+                String::new()
+            } else {
+                format!(" {}", clipped(item.argument, room))
+            };
+            let space = (labels + 4).saturating_sub(width(&label) + width(&argument));
+            let what = format!("{}{}", " ".repeat(space), item.what);
+            let left = columns.saturating_sub(width(&label) + width(&argument));
+            let what = if item.what.is_empty() { String::new() } else { clipped(&what, left) };
             if self.chosen == Some(nth) {
-                return row(theme, Role::Selected, label + &what);
+                return selected_row(theme, &(label + &argument + &what), columns);
             }
-            Line::from(vec![span(theme, Role::Accent, label), span(theme, Role::Dim, what)])
+            let spans = [(Role::Accent, label), (Role::Dim, argument), (Role::Dim, what)];
+            Line::from_iter(spans.map(|(role, text)| span(theme, role, text)))
         };
         let mut rows: Vec<TextRow> =
             self.items.iter().enumerate().skip(from).take(shown).map(one).collect();
         let left = self.items.len().saturating_sub(from + rows.len());
         if left > 0 && shown > 1 {
             rows.pop();
-            let text = clipped(&format!("  and {} more", left + 1), columns);
+            let is_command = matches!(self.query, CompletionQuery::Command(_));
+            let keys =
+                if is_command && self.is_chosen() { " · Enter runs · Tab completes" } else { "" };
+            let text = clipped(&format!("  and {} more{keys}", left + 1), columns);
             rows.push(Line::from(span(theme, Role::Dim, text)));
         }
         rows
@@ -344,6 +382,33 @@ mod tests {
         assert_eq!(first(""), "/memory");
         assert_eq!(first("co"), "/cost", "an unused command that is closer comes later");
         assert_eq!(first("mo"), "/model ", "a closer match comes before a used command");
+        assert_eq!(first("q"), "/exit", "a whole alias comes before a beginning");
+    }
+
+    #[test]
+    fn command_is_selected_by_its_beginning_only() {
+        let uses = CommandUses::default();
+        let chosen = |query: &str| Completion::of_commands(query, &uses).unwrap().chosen;
+        for query in ["", "mo", "qui", "q"] {
+            assert_eq!(chosen(query), Some(0), "{query}");
+        }
+        for query in ["ode", "clipboard", "pmode"] {
+            assert_eq!(chosen(query), None, "{query}");
+        }
+    }
+
+    #[test]
+    fn texts_of_commands_fit_80_columns() {
+        let all = Completion::of_commands("", &CommandUses::default()).unwrap();
+        let shown = |mut list: Completion, nth: usize| {
+            list.chosen = Some(nth);
+            let row = &list.rows(80, 1, Theme::PLAIN)[0];
+            row.spans.iter().map(|span| span.content.as_ref()).collect::<String>()
+        };
+        for (nth, item) in all.items.iter().enumerate() {
+            let text = shown(all.clone(), nth);
+            assert!(text.trim_end().ends_with(item.what) && width(&text) == 80, "{text}");
+        }
     }
 
     #[test]

@@ -230,6 +230,7 @@ pub(super) const ANSWERS: &[(char, &str)] = &[
     ('a', "allow similar calls everywhere; asks a second time"),
     ('n', "deny"),
     ('r', "deny, with a reason for the model"),
+    ('?', "show all of the reason and what a saved answer allows"),
 ];
 
 /// The active key bindings.

@@ -25,8 +25,10 @@ pub(super) fn piece_rows(piece: &Piece, columns: usize, theme: Theme) -> Vec<Tex
         Piece::Code { language, highlighter, lines, begins } => {
             let mut rows = Vec::new();
             if *begins && !language.is_empty() {
-                let text = clipped(&format!("  {}", sanitize(language)), columns);
-                rows.push(row(theme, Role::Dim, text));
+                // At the right, where it does not read like code.
+                let text = clipped(&sanitize(language), columns);
+                let space = columns.min(PROSE_COLUMNS_MAX).saturating_sub(width(&text));
+                rows.push(row(theme, Role::Dim, format!("{}{text}", " ".repeat(space))));
             }
             let mut highlighter = highlighter.clone();
             rows.extend(code_rows(lines, &mut highlighter, columns, theme));

@@ -2,6 +2,7 @@
 //! until it is decided. Keys that are pressed before its quiet period has ended are no answer. A key
 //! that is not offered is not text either, unless other characters follow at once.
 
+mod answers;
 mod hunks;
 
 use std::collections::VecDeque;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent};
 use posse_actors::conversation::QuestionId;
-use posse_actors::event::{Event, Origin, SandboxTier, Scope, TrialOffer};
+use posse_actors::event::{Event, Grant, Origin, SandboxTier, Scope, TrialOffer};
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_frontend::quiet_period::QuietPeriod;
 use posse_frontend::subagents::label_with_id;
@@ -17,9 +18,11 @@ use ratatui::text::{Line, Span};
 
 use crate::EditorDraft;
 use crate::diff;
+use crate::highlight::Highlighter;
 use crate::hunk_form::HunkForm;
 use crate::input::{character, ctrl};
 use crate::request_form::{FormKey, RequestForm};
+use crate::status::Status;
 use crate::text::{
     TextRow, break_rows, clipped, clipped_front, escape_invisible, prefixed, row, span, wrap,
 };
@@ -31,7 +34,14 @@ struct PermissionPrompt {
     id: QuestionId,
     summary: String,
     detail: String,
+    /// Reason of the request, without what a saved answer allows.
     reason: String,
+    /// What a saved answer allows; empty if it is not known.
+    grant_text: String,
+    /// Grant of a saved answer.
+    grant: Option<Grant>,
+    /// True if the grant covers only a part of the call.
+    grants_part: bool,
     cwd: String,
     /// The subagent that asks; `None` for the main agent.
     agent: Option<String>,
@@ -43,6 +53,13 @@ struct PermissionPrompt {
     /// Questions or plan of the model; `None` for a permission request.
     form: Option<RequestForm>,
 }
+
+/// Rows of the detail that stay visible next to a list of answers.
+const DETAIL_ROWS_MIN: usize = 8;
+
+/// Maximum rows of the reason of a request, and of the reason with all details.
+const WHY_ROWS_MAX: usize = 2;
+const EXPLAINED_ROWS_MAX: usize = 8;
 
 /// Maximum characters of the reason of a refusal.
 const REASON_CHARS_MAX: usize = 2000;
@@ -79,6 +96,8 @@ pub(super) struct PermissionPrompts {
     quiet_period: Option<QuietPeriod>,
     /// True if the global scope was chosen and must be confirmed.
     confirming: bool,
+    /// True if the user wants to see all reasons and what a saved answer allows.
+    is_explained: bool,
     /// Number of rows of the detail above the visible ones.
     scroll: usize,
     /// True if the last row of the detail was visible.
@@ -124,6 +143,9 @@ impl PermissionPrompts {
                 cwd,
                 user_request,
                 trial,
+                grant,
+                grants_part,
+                grant_text,
                 hunks,
                 ..
             } => {
@@ -133,7 +155,10 @@ impl PermissionPrompts {
                         id: request_id.clone(),
                         summary: escape_invisible(summary),
                         detail: detail.clone(),
-                        reason: escape_invisible(reason),
+                        reason: escape_invisible(&without_grant(reason, grant_text)),
+                        grant_text: escape_invisible(grant_text),
+                        grant: grant.as_deref().cloned(),
+                        grants_part: *grants_part,
                         cwd: escape_invisible(cwd),
                         agent: child.map(agent_label),
                         scopes: scopes.clone(),
@@ -185,6 +210,7 @@ impl PermissionPrompts {
         self.quiet_period = None;
         (self.confirming, self.scroll, self.end_seen, self.size) = (false, 0, false, (0, 0));
         (self.unoffered, self.hint, self.refusal) = (None, None, None);
+        self.is_explained = false;
     }
 
     /// Shows why the last key had no effect.
@@ -347,6 +373,10 @@ impl PermissionPrompts {
             return KeyOutcome::Passed;
         };
         let confirming = std::mem::take(&mut self.confirming);
+        if letter == '?' {
+            self.is_explained = !self.is_explained;
+            return KeyOutcome::Taken;
+        }
         match (letter.to_ascii_lowercase(), trial) {
             ('t', Some(TrialOffer::Try)) => return self.close(HumanDecision::Try),
             ('k', Some(TrialOffer::Keep)) if self.end_seen => {
@@ -426,7 +456,7 @@ impl PermissionPrompts {
         &mut self,
         columns: usize,
         rows_max: usize,
-        tier: &SandboxTier,
+        status: &Status,
         theme: Theme,
         now: Duration,
     ) -> Vec<TextRow> {
@@ -439,43 +469,37 @@ impl PermissionPrompts {
         let mut rows = vec![Line::from(rule)];
         let (nth, all) = (self.decided + 1, self.decided + waiting);
         let position = if all > 1 { format!(" ({nth} of {all})") } else { String::new() };
-        let is_plan = open.form.as_ref().is_some_and(RequestForm::is_plan);
-        // The plan begins with its title.
-        let summary = if is_plan { "accept this plan?" } else { open.summary.as_str() };
-        let title = [span(theme, Role::Strong, format!("{summary}{position}"))];
+        let title = match &open.form {
+            // The plan begins with its title.
+            Some(form) if form.is_plan() => "accept this plan?",
+            None if open.repeats_command() => "Run this command?",
+            _ => open.summary.as_str(),
+        };
+        let title = [span(theme, Role::Strong, format!("{title}{position}"))];
         let mark = [span(theme, Role::Warn, "? ")];
         rows.extend(wrap(&title, columns, &mark, &[Span::raw("  ")]).into_iter().take(3));
         let walk = open.hunks.as_ref().and_then(HunkForm::walk);
-        let agent = open.agent.as_ref().map(|agent| format!("asked by {agent}"));
-        let reason = (!is_plan).then(|| open.reason.clone());
-        for fact in [agent, reason].into_iter().flatten() {
-            if !fact.is_empty() {
-                let text = [span(theme, Role::Dim, fact)];
-                let lines = wrap(&text, columns, &[Span::raw("  ")], &[Span::raw("    ")]);
-                rows.extend(lines.into_iter().take(8));
-            }
-        }
-        let place =
-            format!("  in {} · {}", clipped_front(&open.cwd, columns / 2), confinement(tier));
-        if open.form.is_none() {
-            // The confinement is never cut off.
-            rows.extend(wrap(&[span(theme, Role::Dim, place)], columns, &[], &[Span::raw("  ")]));
-        }
+        let mut facts = self.facts(open, columns, status, theme);
+        // A command is read first; a change may be long.
+        let facts_above = if open.is_command() { Vec::new() } else { std::mem::take(&mut facts) };
+        rows.extend(facts_above);
         if let Some(walk) = walk {
             rows.push(row(theme, Role::Strong, format!("  {}", walk.title())));
         }
-        let keys = self.keys(open, columns, theme, now);
         let (detail, cursor) = match (&open.form, walk) {
             (Some(form), _) => form.rows(columns, theme),
             (None, Some(walk)) => {
                 let diff = format!("--- a\n+++ b\n{}", walk.diff());
                 (detail_rows(&diff, columns, theme), 0)
             }
+            (None, None) if open.is_command() => (command_rows(&open.detail, columns, theme), 0),
             (None, None) => (detail_rows(&open.detail, columns, theme), 0),
         };
+        let free = rows_max.saturating_sub(rows.len() + facts.len() + 1);
+        let keys = self.keys(open, (columns, free), detail.len(), theme, now);
         let follows_cursor = open.form.as_ref().is_some_and(|form| !form.is_plan());
         // One row is reserved for the scroll position.
-        let room = rows_max.saturating_sub(rows.len() + keys.len() + 1).max(1);
+        let room = rows_max.saturating_sub(rows.len() + facts.len() + keys.len() + 1).max(1);
         self.size = (detail.len(), room);
         self.scroll = self.scroll.min(detail.len().saturating_sub(room));
         if follows_cursor && cursor > 0 {
@@ -492,6 +516,7 @@ impl PermissionPrompts {
             let text = format!("  ↑ {above} above · ↓ {left} below (arrows, PgUp, PgDn, End)");
             rows.push(row(theme, Role::Warn, clipped(&text, columns)));
         }
+        rows.extend(facts);
         if !self.end_seen && !self.is_writing() && !follows_cursor {
             let text = match walk {
                 Some(_) => "  End shows the end; then you can take it · [n] leave · [q] back",
@@ -504,10 +529,63 @@ impl PermissionPrompts {
         rows
     }
 
-    fn keys(
+    /// Rows with the agent that asks, the reason, and where the call runs.
+    fn facts(
         &self,
         open: &PermissionPrompt,
         columns: usize,
+        status: &Status,
+        theme: Theme,
+    ) -> Vec<TextRow> {
+        let mut rows = Vec::new();
+        let mut add = |fact: String, rows_max: usize| {
+            let text = [span(theme, Role::Dim, fact)];
+            let mut lines = wrap(&text, columns, &[Span::raw("  ")], &[Span::raw("    ")]);
+            if lines.len() > rows_max {
+                lines.truncate(rows_max);
+                let last = lines[rows_max - 1].spans.pop();
+                let room = columns.saturating_sub(lines[rows_max - 1].width());
+                let text = last.map_or_else(String::new, |last| last.content.into_owned());
+                // The ellipsis also marks that rows follow.
+                let text = clipped(&format!("{text} {}", " ".repeat(columns)), room);
+                let text = format!("{}…", text.trim_end_matches(['…', ' ']));
+                lines[rows_max - 1].push_span(span(theme, Role::Dim, text));
+            }
+            rows.append(&mut lines);
+        };
+        if let Some(agent) = &open.agent {
+            add(format!("asked by {agent}"), EXPLAINED_ROWS_MAX);
+        }
+        // "the model asks" says nothing about a plan or a question.
+        if !open.reason.is_empty() && open.form.is_none() {
+            let rows_max = if self.is_explained { EXPLAINED_ROWS_MAX } else { WHY_ROWS_MAX };
+            add(open.reason.clone(), rows_max);
+        }
+        if self.is_explained && !open.grant_text.is_empty() {
+            add(open.grant_text.clone(), EXPLAINED_ROWS_MAX);
+        }
+        if open.form.is_some() {
+            return rows;
+        }
+        let folder = if self.is_explained { open.cwd.clone() } else { status.short(&open.cwd) };
+        let folder = clipped_front(&folder, columns / 2);
+        let place = if is_diff(&open.detail) {
+            format!("in {folder}")
+        } else {
+            format!("in {folder} · {}", confinement(&status.tier))
+        };
+        // The confinement is never cut off.
+        add(place, EXPLAINED_ROWS_MAX);
+        rows
+    }
+
+    /// Rows with the answers or the text that is being written. `size`: columns, and rows for the
+    /// detail and these rows; `detail`: rows of the detail.
+    fn keys(
+        &self,
+        open: &PermissionPrompt,
+        (columns, rows_max): (usize, usize),
+        detail: usize,
         theme: Theme,
         now: Duration,
     ) -> Vec<TextRow> {
@@ -531,46 +609,37 @@ impl PermissionPrompts {
             let text = "  everywhere, in every project? [a] again: yes, everywhere · [n] no";
             return wrap(&[span(theme, Role::Warn, text)], columns, &[], &[Span::raw("  ")]);
         }
-        let keys_ignored = self.quiet_period_left(now).is_some();
         if self.hunks().is_some() {
-            return self.hunk_keys(columns, theme, keys_ignored);
+            return self.hunk_keys(columns, theme, self.quiet_period_left(now).is_some());
         }
-        let (strong, text) =
-            if keys_ignored { (Role::Dim, Role::Dim) } else { (Role::Strong, Role::Text) };
-        let keys = [
-            (Some(Scope::Once), "y", "once"),
-            (Some(Scope::Agent), "i", "for this agent"),
-            (Some(Scope::Session), "s", "this session"),
-            (Some(Scope::Project), "p", "this project, until the grant expires"),
-            (Some(Scope::Global), "a", "everywhere, until the grant expires"),
-            (None, "n", "no"),
-            (None, "r", "no, and say why"),
-        ];
-        let trial = match open.trial {
-            Some(TrialOffer::Try) => Some(("t", "try it first")),
-            Some(TrialOffer::Keep) => Some(("k", "keep the trial")),
-            Some(TrialOffer::Unknown(_)) | None => None,
-        };
-        let is_offered = |scope: &Option<Scope>| {
-            scope.is_none_or(|scope| scope == Scope::Once || open.scopes.contains(&scope))
-        };
-        let offered = keys.into_iter().filter(|(scope, ..)| is_offered(scope));
-        let mut offered: Vec<_> = offered.map(|(_, key, what)| (key, what)).collect();
-        let hunks = open.hunks.as_ref().map(|_| ("h", "hunk by hunk"));
-        for key in trial.into_iter().chain(hunks) {
-            offered.insert(1, key);
-        }
-        let mut spans = vec![span(theme, Role::Text, "allow?")];
-        for (key, what) in offered {
-            spans.push(span(theme, strong, format!("  [{key}]")));
-            spans.push(span(theme, text, format!(" {what}")));
-        }
-        spans.push(match &self.hint {
-            Some(hint) => span(theme, Role::Warn, format!("  · {}", escape_invisible(hint))),
-            None => span(theme, Role::Dim, "  · Shift+Tab changes the mode · Esc stops the run"),
-        });
-        wrap(&spans, columns, &[Span::raw("  ")], &[Span::raw("  ")])
+        let list = self.answer_list(open, columns, theme, now);
+        let line = self.answer_line(open, columns, theme, now);
+        let room = |keys: &[TextRow]| rows_max.saturating_sub(keys.len());
+        // A detail that fits next to the short form is not scrolled for the list.
+        let scrolls_anyway = room(&line) < detail && room(&list) >= DETAIL_ROWS_MIN;
+        if room(&list) >= detail || scrolls_anyway { list } else { line }
     }
+}
+
+impl PermissionPrompt {
+    /// True if the detail is a command.
+    fn is_command(&self) -> bool {
+        self.form.is_none() && self.summary.starts_with("run ") && !is_diff(&self.detail)
+    }
+
+    /// True if the summary says no more than the detail.
+    fn repeats_command(&self) -> bool {
+        let command = self.summary.strip_prefix("run ").filter(|_| self.is_command());
+        command.is_some_and(|command| command == escape_invisible(self.detail.trim_end()))
+    }
+}
+
+/// The reason of a request without its part about a saved answer.
+fn without_grant(reason: &str, grant_text: &str) -> String {
+    if grant_text.is_empty() {
+        return reason.to_owned();
+    }
+    reason.replacen(&format!("; {grant_text}"), "", 1)
 }
 
 /// The scope of the answer `letter`, if it is one of `scopes` or allows once; `None` for other
@@ -623,6 +692,36 @@ fn detail_rows(detail: &str, columns: usize, theme: Theme) -> Vec<TextRow> {
             break_rows(&text, columns, &bar, &below, theme)
         })
         .collect()
+}
+
+/// Rows of a command, highlighted, with every character visible.
+fn command_rows(detail: &str, columns: usize, theme: Theme) -> Vec<TextRow> {
+    let mut rows = detail_rows(detail, columns, theme);
+    let mut highlighter = Highlighter::of("sh");
+    let mut shown = rows.iter_mut();
+    for line in detail.split_terminator('\n') {
+        let text = trailing(&escape_invisible(line).replace('\t', "\\t"));
+        let mut pieces = highlighter.line(&text).into_iter();
+        let mut piece = pieces.next();
+        let mut left = text.len();
+        loop {
+            // The row of an empty line has only a bar.
+            let Some(row) = shown.next() else { return rows };
+            let mut room = row.spans.get(1).map_or(0, |span| span.content.len());
+            row.spans.truncate(1);
+            left -= room;
+            while let Some((role, rest)) = piece.filter(|_| room > 0) {
+                let (now, later) = rest.split_at(room.min(rest.len()));
+                row.spans.push(span(theme, role, now));
+                room -= now.len();
+                piece = if later.is_empty() { pieces.next() } else { Some((role, later)) };
+            }
+            if left == 0 {
+                break;
+            }
+        }
+    }
+    rows
 }
 
 /// Replaces trailing white space with visible dots.

@@ -8,11 +8,11 @@ use posse_actors::event::{
     PermissionMode, QuestionAnswer, REPLY_CHARS_MAX, UserQuestion, UserReply, UserRequest,
 };
 use posse_frontend::plan_modes::mode_key;
-use ratatui::text::Span;
+use ratatui::text::{Line, Span};
 
 use crate::input::{character, ctrl};
 use crate::markdown;
-use crate::text::{TextRow, escape_invisible, row, span, text_rows, wrap};
+use crate::text::{TextRow, clipped, escape_invisible, prefixed, row, span, text_rows, wrap};
 use crate::theme::{Role, Theme};
 
 /// Maximum number of rows of the text that the user writes; the last ones are shown.
@@ -258,14 +258,16 @@ impl RequestForm {
         match &self.request {
             UserRequest::Plan { plan, .. } => {
                 let plan = self.changed.as_ref().unwrap_or(plan);
+                let inner = columns.saturating_sub(4);
                 // A person accepts the whole plan, so none of its text may be left out.
                 let rows = if markdown::hides_text(plan) {
                     let lines = plan.lines().map(escape_invisible);
-                    lines.flat_map(|line| text_rows(theme, Role::Text, &line, columns)).collect()
+                    lines.flat_map(|line| text_rows(theme, Role::Text, &line, inner)).collect()
                 } else {
-                    markdown::rows(plan, columns, theme)
+                    markdown::rows(plan, inner, theme)
                 };
-                (rows, 0)
+                let bar = [span(theme, Role::Dim, "  │ ")];
+                (rows.into_iter().map(|row| prefixed(&bar, row)).collect(), 0)
             }
             UserRequest::Questions { questions, .. } => {
                 let position = match questions.len() {
@@ -357,6 +359,24 @@ impl RequestForm {
             return rows;
         }
         let (strong, plain) = if dim { (Role::Dim, Role::Dim) } else { (Role::Strong, Role::Text) };
+        if self.is_plan() {
+            let mut rows = vec![Line::default()];
+            for (key, what) in self.offered() {
+                let first = [span(theme, strong, format!("  [{key}] "))];
+                rows.extend(wrap(
+                    &[span(theme, plain, what)],
+                    columns,
+                    &first,
+                    &[Span::raw("      ")],
+                ));
+            }
+            let (role, text) = hint.map_or_else(
+                || (Role::Dim, "Esc stops the run".to_owned()),
+                |hint| (Role::Warn, escape_invisible(hint)),
+            );
+            rows.push(row(theme, role, clipped(&format!("  {text}"), columns)));
+            return rows;
+        }
         let mut spans = Vec::new();
         for (key, what) in self.offered() {
             spans.push(span(theme, strong, format!("[{key}]")));

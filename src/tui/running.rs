@@ -154,6 +154,7 @@ pub(super) async fn run(
     let mut app = app_of(&mut options, &history);
     let folder;
     (app.view.status.cwd, folder) = environment.folder();
+    app.view.status.folder = folder.to_string_lossy().into_owned();
     let failed = |error: io::Error| vec![internal(format!("the terminal cannot be used: {error}"))];
     let notifications = std::mem::take(&mut options.notifications);
     let modes = TerminalModes {
@@ -234,8 +235,10 @@ impl Tui<'_> {
         let opened = self.environment.open(&self.choice, false);
         match opened {
             Ok(opened) => {
+                let explained = opened.explained_mode;
                 self.enter(opened).await;
-                let lines = messages::introduction(&self.app, &self.options);
+                let mut lines = messages::introduction(&self.app, &self.options);
+                lines.extend(explained.into_iter().flat_map(messages::explained_mode));
                 self.app.view.push_lines(lines);
             }
             Err(failures) => {

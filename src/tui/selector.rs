@@ -8,13 +8,14 @@ use posse_frontend::fuzzy::fuzzy_words_score;
 use posse_frontend::{ListedValue, RewindExtent, Selectable};
 
 use crate::input::{character, ctrl};
-use crate::text::{TextRow, clipped, row, sanitize, span, width};
+use crate::text::{TextRow, clipped, row, sanitize, selected_row, span, width};
 use crate::theme::{Role, Theme};
 
 use ratatui::text::Line;
 
-/// Maximum number of visible entries.
-const SHOWN_MAX: usize = 8;
+/// Minimum and maximum number of visible entries.
+const SHOWN_MIN: usize = 3;
+const SHOWN_MAX: usize = 20;
 
 /// Maximum columns of a cell that is padded; a longer one moves the cells behind it.
 const CELL_COLUMNS_MAX: usize = 40;
@@ -303,8 +304,14 @@ impl Selector {
         }
     }
 
-    /// Rows of the selector.
-    pub(super) fn rows(&self, columns: usize, theme: Theme) -> Vec<TextRow> {
+    /// Column of the cursor in the last row of the selector, behind the filter.
+    pub(super) fn cursor_column(&self) -> usize {
+        2 + width(&sanitize(&self.filter))
+    }
+
+    /// Rows of the selector on a terminal with `high` rows; the last one has the filter.
+    pub(super) fn rows(&self, columns: usize, high: usize, theme: Theme) -> Vec<TextRow> {
+        let shown_max = (high * 2 / 5).clamp(SHOWN_MIN, SHOWN_MAX);
         let mut rows = vec![
             Line::from(span(theme, Role::Dim, "─".repeat(columns))),
             row(theme, Role::Strong, clipped(&self.title, columns)),
@@ -314,14 +321,16 @@ impl Selector {
         }
         let found = self.found();
         let widths = self.widths(&found);
-        let from = (self.chosen + 1).saturating_sub(SHOWN_MAX);
-        for (at, entry) in found.iter().enumerate().skip(from).take(SHOWN_MAX) {
-            let (role, mark) =
-                if at == self.chosen { (Role::Selected, "▸") } else { (Role::Text, " ") };
-            let text = format!("{mark} {}", self.cells(entry, &widths));
-            rows.push(row(theme, role, clipped(text.trim_end(), columns)));
+        let from = (self.chosen + 1).saturating_sub(shown_max);
+        for (at, entry) in found.iter().enumerate().skip(from).take(shown_max) {
+            let cells = self.cells(entry, &widths);
+            rows.push(if at == self.chosen {
+                selected_row(theme, &format!("▸ {cells}"), columns)
+            } else {
+                row(theme, Role::Text, clipped(&format!("  {}", cells.trim_end()), columns))
+            });
         }
-        if found.len() > SHOWN_MAX {
+        if found.len() > shown_max {
             rows.push(row(theme, Role::Dim, format!("  {} in total", found.len())));
         }
         if found.is_empty() {
@@ -346,7 +355,7 @@ impl Selector {
         };
         let back = if self.before.is_some() { "goes back" } else { "closes" };
         let hint =
-            format!("  {}▏ type to filter · ↑↓ · {does} · Esc {back}", sanitize(&self.filter));
+            format!("  {}  type to filter · ↑↓ · {does} · Esc {back}", sanitize(&self.filter));
         rows.push(row(theme, Role::Dim, clipped(&hint, columns)));
         rows
     }
@@ -428,12 +437,13 @@ mod tests {
         let names = ["a-large", "b-medium"].map(listed).to_vec();
         let mut selector = Selector::new(Selectable::Model, names, "b-medium", "its default");
         let text = |selector: &Selector| {
-            let rows = selector.rows(60, Theme::PLAIN);
+            let rows = selector.rows(60, 24, Theme::PLAIN);
             rows.iter().map(|row| crate::testing::text_of_row(row) + "\n").collect::<String>()
         };
         let shown = text(&selector);
         assert!(shown.contains("  a-large     200k  $3/$15\n"), "{shown}");
-        assert!(shown.contains("▸ b-medium ✓  200k  $3/$15\n"), "{shown}");
+        let selected = format!("{:<60}\n", "▸ b-medium ✓  200k  $3/$15");
+        assert!(shown.contains(&selected), "the band has the whole width: {shown}");
         let mut live = vec![listed("c-new")];
         live[0].facts.clear();
         selector.put_first([live, vec![listed("a-large")]].concat());
@@ -461,6 +471,17 @@ mod tests {
         selector.key(KeyEvent::from(KeyCode::Down));
         selector.put_first(live());
         assert_eq!(selector.value().as_deref(), Some("b"), "the user has moved");
+    }
+
+    #[test]
+    fn more_entries_are_shown_on_a_higher_terminal() {
+        let names: Vec<String> = (0..30).map(|nth| format!("n{nth}")).collect();
+        let names = names.iter().map(|name| listed(name)).collect();
+        let selector = Selector::new(Selectable::Model, names, "n0", "");
+        for (high, entries) in [(5, 3), (24, 9), (30, 12), (90, 20)] {
+            // Rule, title, entries, their number, filter.
+            assert_eq!(selector.rows(60, high, Theme::PLAIN).len(), entries + 4, "{high} rows");
+        }
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub(super) struct Status {
     pub(super) agent: String,
     /// Working directory for display, with `~` for the home directory.
     pub(super) cwd: String,
+    /// Absolute path of the working directory; empty until it is known.
+    pub(super) folder: String,
     /// Sandbox tier; `Unknown` with an empty text until a session has been opened.
     pub(super) tier: SandboxTier,
     /// Network access of commands; `None` until a session has been opened.
@@ -86,6 +88,18 @@ struct ContextUsage {
 }
 
 impl Status {
+    /// A path for display, with `~` for the home directory, which is known from the working directory
+    /// if that is below it.
+    pub(super) fn short(&self, path: &str) -> String {
+        let rest = self.cwd.strip_prefix('~');
+        let home = rest.and_then(|rest| self.folder.strip_suffix(rest));
+        let below = home.filter(|home| !home.is_empty()).and_then(|home| path.strip_prefix(home));
+        match below {
+            Some(below) if below.is_empty() || below.starts_with('/') => format!("~{below}"),
+            _ => path.to_owned(),
+        }
+    }
+
     /// Sets the provider and the model.
     pub(super) fn set_model(&mut self, provider: &str, model: &str) {
         provider.clone_into(&mut self.provider);
@@ -186,6 +200,18 @@ mod tests {
     }
 
     #[test]
+    fn paths_below_the_home_directory_are_short() {
+        let status =
+            Status { cwd: "~/shop".into(), folder: "/home/me/shop".into(), ..Status::default() };
+        assert_eq!(status.short("/home/me/shop"), "~/shop");
+        assert_eq!(status.short("/home/me/shop/src"), "~/shop/src");
+        assert_eq!(status.short("/home/me/.config/x.json:1"), "~/.config/x.json:1");
+        assert_eq!(status.short("/home/meg/shop"), "/home/meg/shop");
+        assert_eq!(status.short("built in"), "built in");
+        assert_eq!(Status::default().short("/home/me"), "/home/me");
+    }
+
+    #[test]
     fn least_important_parts_are_left_out_first() {
         let status = Status {
             permission_mode: Some(PermissionMode::Plan),
@@ -195,6 +221,7 @@ mod tests {
             effort: Some("high"),
             agent: "build".into(),
             cwd: "~/src/a/project/of/mine".into(),
+            folder: "/home/me/src/a/project/of/mine".into(),
             tier: SandboxTier::Full,
             network: Some(NetworkAccess::Domains),
             branch: Some("feature/a-branch-with-a-long-name".into()),

@@ -46,6 +46,7 @@ impl TestScreen {
         app.view.status.model = "large-5".to_owned();
         app.view.status.agent = "build".to_owned();
         app.view.status.cwd = "~/src/shop".to_owned();
+        app.view.status.folder = "/home/me/src/shop".to_owned();
         app.view.status.tier = SandboxTier::Full;
         app.view.status.limit = Some(48_000);
         TestScreen { app, now: ms(1000), finished: Vec::new() }
@@ -242,6 +243,9 @@ pub(crate) fn question(id: &str, detail: &str) -> Event {
         scopes: vec![Scope::Once, Scope::Session, Scope::Project, Scope::Global],
         user_request: None,
         trial: None,
+        grant: None,
+        grants_part: false,
+        grant_text: String::new(),
         hunks: Vec::new(),
         digest: String::new(),
         cwd: "/home/me/src/shop".to_owned(),

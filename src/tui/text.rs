@@ -24,6 +24,13 @@ pub(super) fn row(theme: Theme, role: Role, text: impl Into<String>) -> TextRow 
     Line::from(span(theme, role, text))
 }
 
+/// Creates the row of a selected entry, over the whole width.
+pub(super) fn selected_row(theme: Theme, text: &str, columns: usize) -> TextRow {
+    let text = clipped(text, columns);
+    let space = columns.saturating_sub(width(&text));
+    row(theme, Role::Selected, text + &" ".repeat(space))
+}
+
 /// Number of columns of `text` on the screen: the sum over its graphemes.
 pub(super) fn width(text: &str) -> usize {
     if text.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {

@@ -270,7 +270,9 @@ fn with_16_colours(role: Role, light: bool) -> Style {
         Role::Link => style.fg(either(Color::Cyan, Color::Blue)).add_modifier(Modifier::UNDERLINED),
         Role::Keyword => style.fg(either(Color::Magenta, Color::Blue)),
         Role::Name => style.fg(either(Color::Cyan, Color::Magenta)),
-        Role::Selected => bold.add_modifier(Modifier::REVERSED),
+        Role::Selected => {
+            bold.fg(either(Color::Cyan, Color::Blue)).add_modifier(Modifier::REVERSED)
+        }
     }
 }
 

@@ -8,6 +8,7 @@ mod notices;
 mod outputs;
 mod past;
 mod received_reply;
+mod retries;
 pub(super) mod tool;
 mod tree;
 
@@ -34,6 +35,8 @@ use block::BlockKind;
 pub(super) use block::{Block, spinner};
 pub(super) use outputs::Outputs;
 use received_reply::ReceivedReply;
+use retries::{FailedAttempts, RetryWait};
+pub(super) use tool::todo_mark;
 use tree::SubagentTree;
 
 /// Number of bytes of thinking that are kept for display, from the end. Up to twice as many are
@@ -44,9 +47,8 @@ const THOUGHT_BYTES_MAX: usize = 2 << 10;
 /// from the start of the UI.
 #[derive(Debug, Clone, PartialEq)]
 enum Banner {
-    /// The provider is unavailable. `until`: time of the next attempt; `patience`: remaining
-    /// patience after that attempt.
-    Waiting { provider: String, until: Duration, patience: Duration, cause: String },
+    /// The provider is unavailable.
+    Waiting(RetryWait),
     /// The provider sends nothing. `since`: time of the last received data.
     Silent { provider: String, since: Duration },
     /// Files are being stored for a checkpoint: number of stored files, and of all.
@@ -112,6 +114,8 @@ pub(super) struct View {
     /// Length of the last reply in bytes, also if it is too long for the clipboard.
     last_reply_bytes: usize,
     banner: Option<Banner>,
+    /// Attempts of the current request that have failed; `None` if none has.
+    failed_attempts: Option<FailedAttempts>,
     /// Queued messages of the user and notices of posse, oldest first.
     pub(super) queue: Vec<QueuedMessage>,
     /// Ids of queued messages that inform the model of the user's own calls.
@@ -125,10 +129,14 @@ pub(super) struct View {
     pub(super) outputs: Outputs,
     /// Task list of the main agent.
     todos: Vec<TodoItem>,
+    /// True if the list was changed in this run.
+    todos_changed: bool,
     /// Text of the last plan in question.
     plan: String,
     /// Open permission requests with their calls.
     asked: Vec<(QuestionId, CallId)>,
+    /// Tokens that the model has written in the run, as far as they are reported.
+    output_tokens: u64,
     /// Start time of the run, counted from the start of the UI; `None` if no run is active.
     running: Option<Duration>,
     /// Start time of the running call of the user, as `running`; `None` if none is running.
@@ -164,18 +172,14 @@ impl View {
             return;
         }
         self.begun |= matches!(event, Event::UserMessage { .. } | Event::SessionResumed { .. });
+        self.follow_attempts(event, now);
         self.follow_model(event);
         self.follow_message(event);
         self.follow_call(event, now);
         self.follow_question(event);
         match event {
-            Event::ProviderWaiting { provider, wait_ms, patience_left_ms, cause, .. } => {
-                self.banner = Some(Banner::Waiting {
-                    provider: provider.clone(),
-                    until: now + Duration::from_millis(*wait_ms),
-                    patience: Duration::from_millis(*patience_left_ms),
-                    cause: cause.clone(),
-                });
+            Event::ProviderWaiting { .. } => {
+                self.banner = RetryWait::of(event, now).map(Banner::Waiting);
             }
             Event::ProviderSilent { provider, silent_ms } => {
                 let since = now.saturating_sub(Duration::from_millis(*silent_ms));
@@ -190,12 +194,13 @@ impl View {
                 self.asked.clear();
                 self.parked = None;
                 self.running = origin.map(|_| now).or(self.running);
+                self.output_tokens = 0;
             }
-            Event::InvocationCompleted { .. } | Event::InvocationFailed { .. } => self.ended(),
+            Event::InvocationCompleted { .. } | Event::InvocationFailed { .. } => self.end_run(),
             Event::InvocationCancelled { .. } => {
                 // A stopped run waits for nothing.
                 self.parked = None;
-                self.ended();
+                self.end_run();
             }
             Event::SessionParked { cause, next_try_ms, .. } => {
                 let left = |at: u64| Duration::from_millis(at.saturating_sub(self.wall_ms));
@@ -372,6 +377,7 @@ impl View {
                 self.note(Role::Warn, partial_reply_notice(cause, *in_history));
             }
             Event::ModelUsage { usage, .. } => {
+                self.output_tokens += usage.output_tokens.unwrap_or_default();
                 let read = usage.input_tokens.unwrap_or_default();
                 let used = usage.output_tokens.map(|written| read + written);
                 // A stopped reply has no usage; the last count stays.
@@ -420,6 +426,20 @@ impl View {
     fn end_mode_note(&mut self) {
         let note = self.mode_note.take().map(|text| Block::Note(vec![(Role::Dim, text)]));
         self.blocks.extend(note);
+    }
+
+    /// Ends the run, and shows the tasks that are left if the run has changed their list.
+    fn end_run(&mut self) {
+        self.ended();
+        let shown = std::mem::take(&mut self.todos_changed);
+        let rows = self.open_todos().iter().filter(|_| shown).map(|item| {
+            let (mark, role) = todo_mark(item.status);
+            (role, format!("  {mark} {}", sanitize(&item.content).replace('\n', " ")))
+        });
+        let rows: Vec<(Role, String)> = rows.collect();
+        if !rows.is_empty() {
+            self.push_lines(rows);
+        }
     }
 
     fn ended(&mut self) {

@@ -415,7 +415,7 @@ fn asks_the_user_at_a_terminal() {
     person.sees("[N] no: ");
     person.types("n\n");
     person.sees("src/a.rs");
-    person.sees("an answer for this session allows every change below src/");
+    person.sees("a saved answer allows every change below src/");
     person.sees("[s] for this session  [p] in this project  [N] no: ");
     person.types("s\n");
     // The second file of that folder is not asked about.

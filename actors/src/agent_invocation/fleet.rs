@@ -76,7 +76,11 @@ impl Provider for FlakyModel {
         let now = self.clock.monotonic();
         if self.storm.contains(&now) {
             self.record(|seen| seen.away.push(now));
-            let error = ProviderError::Overloaded { retry_after: None, source: "529".into() };
+            let error = ProviderError::Overloaded {
+                kind: crate::ports::OverloadKind::Overload,
+                retry_after: None,
+                source: "529".into(),
+            };
             return Box::pin(std::future::ready(Err(error)));
         }
         let said = |message: &Arc<Message>| match &**message {

@@ -111,12 +111,23 @@ pub struct PermissionQuestion {
     /// True if `grant` covers only a part of the call: an answer that creates it does not allow the
     /// call yet, and the other parts are asked about next.
     pub grants_part: bool,
+    /// What an answer that creates `grant` allows, for a person. Empty: the person is not told, or there
+    /// is no such answer.
+    pub grant_text: Box<str>,
     /// True if the flag `--yes` allows the call.
     pub yes_covers: bool,
     /// Rule that would allow the call if the user configured it; `None` if there is no such rule.
     pub rule: Option<Value>,
     /// Confinement of the call if it is allowed.
     pub confinement: Confinement,
+}
+
+impl PermissionQuestion {
+    /// The reason, followed by what a saved answer allows.
+    pub fn full_reason(&self) -> String {
+        let (reason, grant) = (&self.reason, &self.grant_text);
+        if grant.is_empty() { reason.clone() } else { format!("{reason}; {grant}") }
+    }
 }
 
 /// Confinement of a call: the sandbox profile and its parameters.

@@ -235,13 +235,36 @@ pub struct Completion {
     pub model: Option<String>,
 }
 
+/// Failure of a provider that a retry may overcome, as its server reports it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OverloadKind {
+    /// Too many requests, or too little capacity.
+    Overload,
+    /// An error of the server.
+    ServerError,
+    /// Another temporary failure, such as a timeout.
+    Temporary,
+}
+
+impl OverloadKind {
+    fn text(self) -> &'static str {
+        match self {
+            OverloadKind::Overload => "the provider is overloaded",
+            OverloadKind::ServerError => "server error",
+            OverloadKind::Temporary => "temporary error",
+        }
+    }
+}
+
 /// Failure of an attempt, classified by the reaction of the kernel.
 #[derive(Debug, thiserror::Error, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum ProviderError {
     /// The provider is overloaded or has an internal error. Wait, then retry.
-    #[error("the provider is overloaded")]
+    #[error("{}", .kind.text())]
     Overloaded {
+        /// What the provider reports.
+        kind: OverloadKind,
         /// Wait requested by the provider; `None` if it requested none, or an implausible one.
         retry_after: Option<Duration>,
         /// Cause, for the user and the log.
@@ -383,7 +406,9 @@ impl ProviderError {
     pub fn of_class(class: &str, source: BoxError) -> ProviderError {
         let (retry_after, partial) = (None, String::new());
         match class {
-            "overloaded" => ProviderError::Overloaded { retry_after, source },
+            "overloaded" => {
+                ProviderError::Overloaded { kind: OverloadKind::Overload, retry_after, source }
+            }
             "rate_limited" => ProviderError::RateLimited { retry_after, source },
             "unreachable" => ProviderError::Unreachable { source },
             "cut" => ProviderError::Cut { partial, source },

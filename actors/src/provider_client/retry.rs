@@ -191,7 +191,11 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn overloaded(retry_after: Option<Duration>) -> ProviderError {
-        ProviderError::Overloaded { retry_after, source: "busy".into() }
+        ProviderError::Overloaded {
+            kind: crate::ports::OverloadKind::Overload,
+            retry_after,
+            source: "busy".into(),
+        }
     }
 
     fn limited(retry_after: Option<Duration>) -> ProviderError {

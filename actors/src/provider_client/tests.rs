@@ -56,7 +56,11 @@ impl Provider for FlakyProvider {
         Box::pin(async move {
             if is_away {
                 let source = "529".into();
-                return Err(ProviderError::Overloaded { retry_after: None, source });
+                return Err(ProviderError::Overloaded {
+                    kind: crate::ports::OverloadKind::Overload,
+                    retry_after: None,
+                    source,
+                });
             }
             clock.sleep(FIRST_WORD).await;
             deltas.send(Delta::Text("word".to_owned())).await.ok();

@@ -113,7 +113,11 @@ impl ScriptedModel {
             if now < *until {
                 self.probes.lock().unwrap_or_else(PoisonError::into_inner).push(now);
                 let source = "busy".into();
-                let error = ProviderError::Overloaded { retry_after: None, source };
+                let error = ProviderError::Overloaded {
+                    kind: crate::ports::OverloadKind::Overload,
+                    retry_after: None,
+                    source,
+                };
                 return Some(ModelStep::Fail(String::new(), error));
             }
             steps.pop_front();

@@ -182,6 +182,7 @@ impl ConnectionPolicy {
             scopes: vec![Scope::Once, Scope::Session, Scope::Project],
             grant: Some(grant),
             grants_part: false,
+            grant_text: Box::default(),
             yes_covers: false,
             rule: None,
             confinement: ConnectionPolicy::confinement(),

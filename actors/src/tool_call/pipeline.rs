@@ -104,6 +104,7 @@ impl CallUserRequest {
             scopes: Vec::new(),
             grant: None,
             grants_part: false,
+            grant_text: Box::default(),
             yes_covers: false,
             rule: None,
             confinement: permitted.confinement().clone(),

@@ -122,7 +122,11 @@ async fn stops_at_a_permission_request_and_withdraws_it() {
 
 #[tokio::test]
 async fn stops_a_wait_for_the_provider() {
-    let busy = ProviderError::Overloaded { retry_after: None, source: "busy".into() };
+    let busy = ProviderError::Overloaded {
+        kind: posse_actors::ports::OverloadKind::Overload,
+        retry_after: None,
+        source: "busy".into(),
+    };
     let mut bench =
         SessionBuilder::new(vec![ModelStep::Fail(String::new(), busy), ModelStep::say("fine")]);
     bench.clock = Arc::new(ManualClock::default());

@@ -25,7 +25,11 @@ fn quiet() -> Arc<dyn Hook> {
 }
 
 fn busy() -> ProviderError {
-    ProviderError::Overloaded { retry_after: None, source: "busy".into() }
+    ProviderError::Overloaded {
+        kind: posse_actors::ports::OverloadKind::Overload,
+        retry_after: None,
+        source: "busy".into(),
+    }
 }
 
 /// Questions for tools that write, none for others.

@@ -390,6 +390,7 @@ fn asks_about_writing(action: &Action, _: &Situation<'_>) -> Verdict {
         scopes: vec![Scope::Once],
         grant: None,
         grants_part: false,
+        grant_text: Box::default(),
         yes_covers: true,
         rule: None,
         confinement: test_confinement(),

@@ -138,12 +138,21 @@ impl Merchant {
                 worked(Some(usage), false);
                 (
                     Some(usage),
-                    Err(ProviderError::Overloaded { retry_after: None, source: source() }),
+                    Err(ProviderError::Overloaded {
+                        kind: posse_actors::ports::OverloadKind::Overload,
+                        retry_after: None,
+                        source: source(),
+                    }),
                 )
             }
-            15..22 => {
-                (None, Err(ProviderError::Overloaded { retry_after: None, source: source() }))
-            }
+            15..22 => (
+                None,
+                Err(ProviderError::Overloaded {
+                    kind: posse_actors::ports::OverloadKind::Overload,
+                    retry_after: None,
+                    source: source(),
+                }),
+            ),
             22..25 => {
                 (None, Err(ProviderError::RateLimited { retry_after: None, source: source() }))
             }

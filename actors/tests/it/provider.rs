@@ -14,7 +14,14 @@ use crate::support::{count, end, play, quick, soon};
 const SECOND: Duration = Duration::from_secs(1);
 
 fn busy(retry_after: Option<Duration>) -> ModelStep {
-    ModelStep::Fail(String::new(), ProviderError::Overloaded { retry_after, source: "busy".into() })
+    ModelStep::Fail(
+        String::new(),
+        ProviderError::Overloaded {
+            kind: posse_actors::ports::OverloadKind::Overload,
+            retry_after,
+            source: "busy".into(),
+        },
+    )
 }
 
 fn by_hand(steps: Vec<ModelStep>) -> (SessionBuilder, Arc<ManualClock>) {

@@ -38,6 +38,7 @@ pub(crate) fn careful() -> Arc<dyn Policy> {
                 agent: None,
             }),
             grants_part: false,
+            grant_text: Box::default(),
             yes_covers: true,
             rule: None,
             confinement: test_confinement(),

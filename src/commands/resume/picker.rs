@@ -81,19 +81,24 @@ fn by_number(typed: &str, rows: &[SessionRow]) -> Option<usize> {
     }
 }
 
-/// Ids of sessions with their descriptions in columns: age, state, turns with cost, and title.
-pub(crate) fn in_columns(rows: Vec<SessionRow>) -> Vec<(String, String)> {
+/// Ids of sessions with their descriptions in columns: age, turns with cost, and title, after the state
+/// unless it is the usual one of a session that is not in use.
+pub(crate) fn in_columns(mut rows: Vec<SessionRow>) -> Vec<(String, String)> {
+    for row in &mut rows {
+        if matches!(row.state.as_str(), "stopped" | "finished") {
+            row.state = String::new();
+        }
+    }
     let widest = |cell: fn(&SessionRow) -> &String| {
         rows.iter().map(|row| cell(row).chars().count()).max().unwrap_or_default()
     };
-    let (age, state) = (widest(|row| &row.age), widest(|row| &row.state));
-    let spent = widest(|row| &row.spent);
+    let (age, spent) = (widest(|row| &row.age), widest(|row| &row.spent));
     let line = |row: SessionRow| {
-        let text = format!(
-            "{:<age$}  {:<state$}  {:<spent$}  {}",
-            row.age, row.state, row.spent, row.prompt
-        );
-        (row.id, printable(&text))
+        let state = if row.state.is_empty() { "" } else { " · " };
+        let SessionRow { id, prompt, .. } = &row;
+        let text =
+            format!("{:<age$}  {:<spent$}  {}{state}{prompt}", row.age, row.spent, row.state);
+        (id.clone(), printable(&text))
     };
     rows.into_iter().map(line).collect()
 }
@@ -122,8 +127,8 @@ mod tests {
         let rows =
             vec![row("a", "now", "stopped", ""), row("b", "10 min ago", "parked", "3 turns")];
         let lines = in_columns(rows);
-        assert_eq!(lines[0], ("a".to_owned(), "now         stopped           fix it".to_owned()));
-        assert_eq!(lines[1], ("b".to_owned(), "10 min ago  parked   3 turns  fix it".to_owned()));
+        assert_eq!(lines[0], ("a".to_owned(), "now                  fix it".to_owned()));
+        assert_eq!(lines[1], ("b".to_owned(), "10 min ago  3 turns  parked · fix it".to_owned()));
     }
 
     fn rows() -> Vec<SessionRow> {

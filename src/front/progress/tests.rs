@@ -82,6 +82,9 @@ fn diff_of_a_permission_request_is_not_repeated() {
     let asked = Event::PermissionRequested {
         user_request: None,
         trial: None,
+        grant: None,
+        grants_part: false,
+        grant_text: String::new(),
         hunks: Vec::new(),
         target: posse_actors::event::PermissionTarget::default(),
         request_id: id.clone(),

@@ -333,7 +333,7 @@ mod tests {
         ? plan: A
           │ # A
           │ \u{1b}[2J
-          accept? [y] yes, mode ask  [e] yes, mode edits  [a] yes, mode auto  [o] change it in an editor  [n] no, or n and words for the model:
+          accept? [y] yes, and ask before each change  [e] yes, and edit files without asking  [a] yes, without questions in the sandbox  [o] change it in an editor  [n] no, or n and words for the model:
         ");
     }
 

@@ -8,6 +8,7 @@ use crate::instruction::Instruction;
 
 pub(super) const COMPACT: Command = Command {
     name: "compact",
+    brief: "shorten the history",
     argument: "[WHAT]",
     help: "shorten the history; WHAT is kept",
     group: CommandGroup::Model,

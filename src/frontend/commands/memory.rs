@@ -8,6 +8,7 @@ use crate::commands::{COMMAND, Command, CommandGroup, SessionQuery};
 
 pub(super) const MEMORY: Command = Command {
     name: "memory",
+    brief: "show what agents have reported",
     help: "show what agents have reported; later agents of the same name receive it",
     group: CommandGroup::Work,
     run: |context, _| {
@@ -20,6 +21,7 @@ pub(super) const MEMORY: Command = Command {
 
 pub(super) const FORGET: Command = Command {
     name: "forget",
+    brief: "delete the memory of one agent, or of all",
     argument: "[NAME]",
     help: "delete that memory, of one agent or of all",
     group: CommandGroup::Work,

@@ -4,6 +4,7 @@ use crate::commands::{COMMAND, Command, CommandGroup, Page, ReportRequest};
 
 pub(super) const HELP: Command = Command {
     name: "help",
+    brief: "show commands and keys",
     aliases: &["?"],
     argument: "[TOPIC]",
     help: "show commands and keys, or a topic of `posse help`",
@@ -28,6 +29,7 @@ pub(super) const KEYS: Command = Command {
 
 pub(super) const STATUS: Command = Command {
     name: "status",
+    brief: "show session, provider, model and agent",
     help: "show session, provider, model and agent with their sources",
     group: CommandGroup::Program,
     run: |context, _| context.show(Page::Status),
@@ -36,6 +38,7 @@ pub(super) const STATUS: Command = Command {
 
 pub(super) const DIFF: Command = Command {
     name: "diff",
+    brief: "show how files differ from the start",
     help: "show how the files differ from the start of the conversation",
     group: CommandGroup::Files,
     run: |context, _| context.show(Page::Changes),

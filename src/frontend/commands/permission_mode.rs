@@ -16,6 +16,7 @@ use crate::instruction::Instruction;
 
 pub(super) const PERMISSION_MODE: Command = Command {
     name: "permission-mode",
+    brief: "choose the permission mode",
     argument: "[MODE]",
     help: "use the permission mode plan, ask, edits, auto or locked; without MODE: choose one",
     group: CommandGroup::Permissions,

@@ -13,6 +13,7 @@ use crate::subagents::granted_agent;
 
 pub(super) const PERMISSIONS: Command = Command {
     name: "permissions",
+    brief: "show how permissions are decided, and grants",
     help: "show how permissions are decided, current grants, and how to revoke them",
     group: CommandGroup::Permissions,
     run: |context, _| {

@@ -35,6 +35,7 @@ you have checked. End with one sentence: whether the change can be merged as it 
 
 pub(super) const INIT: Command = Command {
     name: "init",
+    brief: "let the model write AGENTS.md",
     help: "let the model write AGENTS.md: instructions for agents in this repository",
     group: CommandGroup::Work,
     when: Availability::Idle,
@@ -44,6 +45,7 @@ pub(super) const INIT: Command = Command {
 
 pub(super) const REVIEW: Command = Command {
     name: "review",
+    brief: "let the model review changes",
     argument: "[WHAT]",
     help: "let the model review what is not committed, or WHAT: a commit, range, branch or words",
     group: CommandGroup::Work,

@@ -12,6 +12,7 @@ const USAGE: &str = "write /queue, /queue drop N, /queue edit N TEXT or /queue m
 
 pub(super) const QUEUE: Command = Command {
     name: "queue",
+    brief: "list queued messages, edit or delete them",
     argument: "[drop N | edit N TEXT | move N M]",
     help: "list queued messages to edit or delete them; drop, edit, move: change the Nth",
     run: |context, argument| {

@@ -5,6 +5,7 @@ use crate::instruction::{Instruction, SessionRequest};
 
 pub(super) const RENAME: Command = Command {
     name: "rename",
+    brief: "give the session a title",
     aliases: &["name"],
     argument: "[TITLE]",
     help: "give the session a title for lists; without TITLE: show it",

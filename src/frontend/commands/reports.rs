@@ -24,6 +24,7 @@ pub(super) const DOCTOR: Command = Command {
 
 pub(super) const EXPORT: Command = Command {
     name: "export",
+    brief: "export the session as Markdown or HTML",
     argument: "[FILE]",
     help: "export the session as Markdown, or as HTML if FILE ends in .html",
     when: Availability::Idle,
@@ -36,6 +37,7 @@ pub(super) const EXPORT: Command = Command {
 
 pub(super) const SHARE: Command = Command {
     name: "share",
+    brief: "write the session as one HTML page",
     argument: "[FILE.html]",
     help: "write the session as one HTML page that needs no other file; known secrets are redacted; without FILE: in the state folder",
     when: Availability::Idle,

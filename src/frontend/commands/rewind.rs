@@ -6,6 +6,7 @@ use crate::{ReplacedChanges, RewindExtent, rewind_extents};
 
 pub(super) const REWIND: Command = Command {
     name: "rewind",
+    brief: "return to the state before a prompt",
     argument: "[N [WHAT]]",
     help: "return to the state before prompt N; without N: choose one",
     when: Availability::Idle,

@@ -7,6 +7,7 @@ use crate::commands::{
 
 pub(super) const MODEL: Command = Command {
     name: "model",
+    brief: "choose the model",
     argument: "[NAME]",
     help: "use another model of this provider, also next time once it has answered; `default` \
            resets; without NAME: choose one",
@@ -18,6 +19,7 @@ pub(super) const MODEL: Command = Command {
 
 pub(super) const PROVIDER: Command = Command {
     name: "provider",
+    brief: "choose the provider",
     argument: "[NAME]",
     help: "use another provider with its own model, also next time once it has answered; \
            `default` resets; without NAME: choose one",
@@ -29,6 +31,7 @@ pub(super) const PROVIDER: Command = Command {
 
 pub(super) const AGENT: Command = Command {
     name: "agent",
+    brief: "choose the agent",
     argument: "[NAME]",
     help: "use another agent; without NAME: choose one",
     group: CommandGroup::Work,
@@ -39,6 +42,7 @@ pub(super) const AGENT: Command = Command {
 
 pub(super) const THINKING: Command = Command {
     name: "thinking",
+    brief: "choose the reasoning effort",
     argument: "[EFFORT]",
     help: "let the model think more or less in this session; `default` resets; without EFFORT: \
            choose one",

@@ -14,6 +14,7 @@ pub(super) const NEW: Command = Command {
 
 pub(super) const RESUME: Command = Command {
     name: "resume",
+    brief: "resume a stored session",
     argument: "[ID]",
     help: "resume a stored session; without ID: choose one",
     when: Availability::Idle,
@@ -26,6 +27,7 @@ pub(super) const RESUME: Command = Command {
 
 pub(super) const FORK: Command = Command {
     name: "fork",
+    brief: "continue in a copy of this session",
     argument: "[N]",
     help: "continue in a copy of this session, which ends before prompt N; the original is kept",
     when: Availability::Idle,

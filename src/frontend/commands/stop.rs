@@ -5,6 +5,7 @@ use crate::commands::{Availability, COMMAND, Command};
 
 pub(super) const STOP: Command = Command {
     name: "stop",
+    brief: "stop the task (also Esc)",
     argument: "[all]",
     help: "stop the task (also Esc); all: also background agents",
     when: Availability::Immediate,

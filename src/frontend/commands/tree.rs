@@ -7,6 +7,7 @@ const NO_LABEL: &str = "-";
 
 pub(super) const TREE: Command = Command {
     name: "tree",
+    brief: "show the branches and go to one",
     argument: "[N [LABEL]]",
     help: "show the branches of the conversation and go to one; with LABEL: label the prompt of \
            row N, `-` removes the label",

@@ -5,6 +5,7 @@ use crate::commands::{Availability, COMMAND, Command, CommandGroup};
 pub(super) const UNDO: Command = Command {
     name: "undo",
     argument: "[N]",
+    brief: "take back the last change of files",
     help: "take back the last change of files, also of commands; with N: restore checkpoint N",
     group: CommandGroup::Files,
     when: Availability::Idle,

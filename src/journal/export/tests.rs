@@ -85,6 +85,9 @@ fn session(text: &str) -> Vec<Event> {
         Event::PermissionRequested {
             user_request: None,
             trial: None,
+            grant: None,
+            grants_part: false,
+            grant_text: String::new(),
             hunks: Vec::new(),
             target: PermissionTarget::default(),
             request_id: question.clone(),

@@ -33,6 +33,9 @@ fn asked(id: &str) -> Event {
     Event::PermissionRequested {
         user_request: None,
         trial: None,
+        grant: None,
+        grants_part: false,
+        grant_text: String::new(),
         hunks: Vec::new(),
         target: PermissionTarget::default(),
         request_id: QuestionId::new(id),

@@ -186,9 +186,9 @@ fn grants_for_the_parts_of_a_list_are_offered_one_by_one() {
         let command = "ls && cargo build -q && make lint; terraform plan";
         let verdict = at_tier(&policy, "full", AnswerSource::Human, &granted, command);
         let Verdict::Ask(question) = verdict else { panic!("{expected}: {verdict:?}") };
+        let told = question.full_reason().contains("the rest is asked next");
         let grant = question.grant.unwrap();
         assert_eq!((grant.target.as_str(), question.grants_part), (expected, rest));
-        let told = question.reason.contains("the rest is asked next");
         assert_eq!(told, rest, "{}", question.reason);
         granted.push(grant);
     }
@@ -210,7 +210,7 @@ fn grants_for_the_parts_of_a_list_are_offered_one_by_one() {
 fn grant_description_covers_all_effects() {
     let policy = policy(&[]);
     for command in ["cargo build", "make all", "pytest -q", "go test ./..."] {
-        let reason = question(&policy, "full", command).reason;
+        let reason = question(&policy, "full", command).grant_text;
         assert!(reason.contains("which runs code of the project's files"), "{reason}");
     }
     let reason = question(&policy, "full", "git status && git diff | wc -l").reason;

@@ -79,6 +79,32 @@ fn status_codes_are_classified() {
 }
 
 #[test]
+fn only_overload_is_called_overload() {
+    let table = [
+        (500, "{}", "server error: "),
+        (502, "<html>", "server error: "),
+        (504, "oh no", "server error: "),
+        (408, "", "temporary error: "),
+        (503, "", "the provider is overloaded: "),
+        (529, "", "the provider is overloaded: "),
+        (
+            500,
+            r#"{"error":{"message":"The engine is overloaded"}}"#,
+            "the provider is overloaded: ",
+        ),
+        (
+            500,
+            r#"{"error":{"message":"m","type":"overloaded_error"}}"#,
+            "the provider is overloaded: ",
+        ),
+    ];
+    for (code, body, begin) in table {
+        let said = sorted(code, &[], body).chain();
+        assert!(said.starts_with(begin), "{code} {body}: {said}");
+    }
+}
+
+#[test]
 fn implausible_limit_resets_are_ignored() {
     let seconds = |n| Some(Duration::from_secs(n));
     let limits: &[(&HeaderLines, Option<Duration>)] = &[

@@ -24,6 +24,10 @@ pub(crate) const OVERFLOW_CODES: &[&str] = &[
     "request_too_large",
 ];
 
+/// Words in codes and messages of a provider that has too many requests.
+pub(crate) const OVERLOAD: &[&str] =
+    &["overload", "capacity", "too many requests", "slow_down", "slow down", "busy", "rate limit"];
+
 /// Parts of error codes and types that mean that the provider withholds the reply.
 pub(crate) const FILTER_CODES: &[&str] =
     &["content_filter", "content_policy", "responsibleai", "moderation_blocked"];

@@ -15,7 +15,7 @@ use crate::sgr::sgr_row;
 use crate::terminal::ROWS_PER_FRAME_MIN;
 use crate::text::{TextRow, clipped, row, sanitize, span, text_rows};
 use crate::theme::{Role, Theme};
-use crate::view::QueuedMessage;
+use crate::view::{QueuedMessage, todo_mark};
 
 /// Text in an empty prompt.
 const PLACEHOLDER: &str = "Describe a task (/ for commands, @ for files, ? for keys)";
@@ -147,7 +147,7 @@ impl App {
     fn question(&mut self, wide: usize, high: usize, now: Duration) -> Vec<TextRow> {
         let drafted = !self.composer.is_empty();
         let high = high.saturating_sub(usize::from(drafted) + 1);
-        let mut rows = self.prompts.rows(wide, high, &self.view.status.tier, self.theme, now);
+        let mut rows = self.prompts.rows(wide, high, &self.view.status, self.theme, now);
         if drafted {
             let draft = sanitize(self.composer.shown()).replace('\n', " ⏎ ");
             let text = clipped(&format!("  your draft is kept: {draft}"), wide);
@@ -161,9 +161,12 @@ impl App {
     fn prompt(&self, wide: usize, high: usize, now: Duration) -> (Vec<TextRow>, (usize, usize)) {
         let theme = self.theme;
         let mut rows: Vec<TextRow> = Vec::new();
+        let mut filter = None;
         match &self.selector {
             Some(selector) => {
-                rows.extend(selector.rows(wide, theme));
+                rows.extend(selector.rows(wide, high, theme));
+                // Typed letters go to the filter.
+                filter = Some((selector.cursor_column(), rows.len() - 1));
                 // The prompt and the status row stay visible.
                 let room = high.saturating_sub(rows.len() + 4).min(PREVIEW_ROWS_MAX);
                 rows.extend(selector.preview_rows(wide, room, theme));
@@ -179,7 +182,9 @@ impl App {
         if let Some(completion) = &self.completion {
             rows.extend(completion.rows(wide, (high / 2).max(1), theme));
         }
-        let hint = if self.busy {
+        let hint = if filter.is_some() {
+            ""
+        } else if self.busy {
             "Enter: send at the next step · Alt+Enter: after the answer"
         } else {
             PLACEHOLDER
@@ -188,7 +193,7 @@ impl App {
         let below = 1 + usize::from(own.is_some());
         let room = (high.saturating_sub(rows.len() + below)).clamp(1, (high / 2).max(1));
         let (written, cursor) = self.composer.rows(wide, room, hint, theme);
-        let cursor = (cursor.0, rows.len() + cursor.1);
+        let cursor = filter.unwrap_or((cursor.0, rows.len() + cursor.1));
         rows.extend(written);
         rows.extend(own.map(|line| sgr_row(line, wide, theme)));
         rows.push(self.last_row(wide, now));
@@ -231,12 +236,7 @@ fn todo_rows(todos: &[TodoItem], columns: usize, theme: Theme) -> Vec<TextRow> {
 }
 
 fn todo_row(item: &TodoItem, columns: usize, theme: Theme) -> TextRow {
-    let (mark, role) = match item.status {
-        TodoStatus::Completed => ("☑", Role::Dim),
-        TodoStatus::InProgress => ("▸", Role::Accent),
-        TodoStatus::Pending => ("☐", Role::Text),
-        TodoStatus::Cancelled => ("☒", Role::Dim),
-    };
+    let (mark, role) = todo_mark(item.status);
     let text = format!("  {mark} {}", sanitize(&item.content).replace('\n', " "));
     row(theme, role, clipped(&text, columns))
 }

@@ -210,7 +210,7 @@ impl App {
     pub(crate) fn choose_session(&mut self, stored: Vec<(String, String)>) {
         let others = stored.into_iter().filter(|(id, _)| *id != self.session);
         let entry = |(value, label): (String, String)| {
-            let label = format!("{}  {}", in_one_line(&value), in_one_line(&label));
+            let label = format!("{}  {}", in_one_line(&label), in_one_line(&value));
             SelectorEntry::new(value, label)
         };
         let entries = others.map(entry).collect();
@@ -336,7 +336,8 @@ impl App {
             Selectable::Agent => (&self.view.status.agent, &self.sources.agent),
             Selectable::Thinking => (&effort, &self.sources.thinking),
         };
-        self.selector = Some(Selector::new(what, names, current, source));
+        let source = self.view.status.short(source);
+        self.selector = Some(Selector::new(what, names, current, &source));
     }
 
     /// Shows in the selector of models that the provider is being asked.

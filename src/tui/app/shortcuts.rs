@@ -49,6 +49,8 @@ pub(super) fn rows(columns: usize, keymap: &Keymap, theme: Theme) -> Vec<TextRow
     let entries: Vec<(String, &str)> = fixed.chain(bound).collect();
     let per_row = (columns / ENTRY_COLUMNS).clamp(1, 3);
     let height = entries.len().div_ceil(per_row);
+    let close =
+        Line::from(span(theme, Role::Dim, clipped("  Backspace closes this list", columns)));
     (0..height)
         .map(|row| {
             let in_row = entries.iter().skip(row).step_by(height);
@@ -56,6 +58,7 @@ pub(super) fn rows(columns: usize, keymap: &Keymap, theme: Theme) -> Vec<TextRow
                 in_row.flat_map(|(keys, what)| entry(keys, what, columns, theme)).collect();
             Line::from(spans)
         })
+        .chain([close])
         .collect()
 }
 

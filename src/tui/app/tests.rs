@@ -388,7 +388,7 @@ fn permission_request_of_a_background_agent_outlives_the_run() {
     // The request of the main agent is gone.
     let mut stage = asked();
     stage.app.finish_task();
-    assert!(!stage.screen(100, 30).contains("allow?"));
+    assert!(!stage.screen(100, 30).contains("[y] yes, once"));
 }
 
 #[test]
@@ -408,7 +408,7 @@ fn current_permission_request_stays_until_decided() {
     stage.happens(question("q0", "touch b"));
     let after = stage.screen(100, 30);
     assert_eq!(before.lines().count(), after.lines().count(), "nothing moves");
-    assert!(after.contains("run touch a (1 of 2)"), "{after}");
+    assert!(after.contains("? Run this command? (1 of 2)"), "{after}");
     // Events do not move the rows above an open request.
     stage.calls("c9", "read x", "x", json!({}));
     stage.says("text\n\nmore");
@@ -417,7 +417,7 @@ fn current_permission_request_stays_until_decided() {
     assert_eq!(*id, QuestionId::new("q1"));
     assert_eq!(stage.types("n"), [], "the next one was not seen yet");
     let text = stage.screen(100, 30);
-    assert!(text.contains("run touch b") && text.contains("read x"), "{text}");
+    assert!(text.contains("│ touch b") && text.contains("read x"), "{text}");
     assert_eq!(stage.types("n"), [], "nor was it silent since");
     stage.later(400);
     let Effect::Answer(id, _) = &stage.types("n")[0] else { panic!() };
@@ -520,7 +520,10 @@ fn tried_call_returns_with_its_result() {
     assert!(stage.screen(120, 30).contains("the workspace is not changed"));
     stage.happens(offering("make\n\ntried: 1 changed\n+new", TrialOffer::Keep));
     let screen = stage.screen(120, 30);
-    assert!(screen.contains("[k] keep the trial") && screen.contains("+new"), "{screen}");
+    assert!(
+        screen.contains("[k] keep the changes of the trial") && screen.contains("+new"),
+        "{screen}"
+    );
     assert!(!screen.contains("[t]"), "{screen}");
     stage.later(400);
     assert_eq!(stage.types("k"), [answer(HumanDecision::Keep)]);
@@ -546,7 +549,7 @@ fn refusal_carries_the_words_of_the_user() {
     let mut stage = asked_once();
     stage.types("ryes");
     assert_eq!(stage.presses(KeyEvent::from(KeyCode::Esc)), []);
-    assert!(stage.screen(100, 30).contains("allow?"));
+    assert!(stage.screen(100, 30).contains("[y] yes, once"));
     stage.types("r");
     let denied = Effect::Answer(QuestionId::new("q1"), HumanDecision::Deny { reason: None });
     assert_eq!(stage.types("\n"), [denied]);
@@ -567,7 +570,7 @@ fn stop_all_works_while_a_question_is_open() {
     let words = |stage: &mut TestScreen| {
         stage.screen(200, 30).split_whitespace().collect::<Vec<_>>().join(" ")
     };
-    assert!(words(&mut stage).contains("· Shift+Tab changes the mode"));
+    assert!(words(&mut stage).contains("Shift+Tab changes the mode"));
     stage.types("/new");
     stage.later(1000);
     assert_eq!(stage.types("\n"), []);
@@ -585,7 +588,7 @@ fn stop_all_works_while_a_question_is_open() {
         restriction: None,
         changed_by: None,
     });
-    assert!(words(&mut stage).contains("· permission mode edits"));
+    assert!(words(&mut stage).contains("permission mode edits"));
     stage.later(400);
     assert_eq!(stage.types("y").len(), 1);
     // The chord works as well.
@@ -609,7 +612,7 @@ fn the_agent_is_a_scope_where_it_is_offered() {
         }
         stage.happens(event);
         let screen = stage.screen(160, 30);
-        assert_eq!(screen.contains("[i] for this agent"), offered, "{screen}");
+        assert_eq!(screen.contains("[i] yes, for this agent"), offered, "{screen}");
         stage.later(400);
         assert_eq!(stage.types("i"), effects);
     }

@@ -79,7 +79,6 @@ fn question_shows_its_options_escaped() {
     let question = &shown[shown.find("? question").unwrap()..];
     insta::assert_snapshot!(question, @r"
     ? question: Which store?
-      the model asks
       Which\u{1b}]0;x\u{7} store?
         1. files  about\u{1b}[2J files
       ❯ 2. sqlite  about\u{1b}[2J sqlite

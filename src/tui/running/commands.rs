@@ -120,6 +120,7 @@ impl Tui<'_> {
         (self.choice, self.unsaved) = (SessionSelection::default(), None);
         self.app.begin();
         (self.app.view.status.cwd, self.folder) = self.environment.folder();
+        self.app.view.status.folder = self.folder.to_string_lossy().into_owned();
         self.notifier.set_folder(&self.folder);
         self.finder = None;
         self.forget_branch();

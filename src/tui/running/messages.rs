@@ -2,9 +2,9 @@
 
 use std::io::Write as _;
 
-use posse_actors::event::SandboxTier;
+use posse_actors::event::{PermissionMode, SandboxTier};
 use posse_actors::outcome::Ending;
-use posse_base::failure::{Failure, printable};
+use posse_base::failure::{ErrorCode, Failure, printable};
 use posse_base::terminal;
 use posse_frontend::end_line::end_line;
 use posse_frontend::outcome::{PermissionHints, judge};
@@ -25,8 +25,8 @@ pub(super) fn introduction(app: &App, options: &Options) -> StyledLines {
     let sandbox = if *tier == SandboxTier::Full { " · commands run in a sandbox" } else { "" };
     let version = env!("CARGO_PKG_VERSION");
     let mut lines = vec![
-        (Role::Dim, format!("posse {version} · session {}{kept}", app.session)),
-        (Role::Dim, format!("in {place}{sandbox}")),
+        (Role::Strong, format!("posse {version}")),
+        (Role::Dim, format!("in {place}{sandbox} · session {}{kept}", app.session)),
     ];
     match tier {
         SandboxTier::Full => (),
@@ -41,6 +41,18 @@ pub(super) fn introduction(app: &App, options: &Options) -> StyledLines {
     lines
 }
 
+/// Lines that explain a permission mode at the first start in a project.
+pub(super) fn explained_mode(mode: PermissionMode) -> StyledLines {
+    let about = mode.about().split("; ").next().unwrap_or_default();
+    let mut lines =
+        vec![(Role::Dim, format!("permission mode {mode}: {about} · Shift+Tab changes it"))];
+    if matches!(mode, PermissionMode::Auto | PermissionMode::Edits) {
+        let text = "programs of yours that watch the folder, such as dev servers, run what changed";
+        lines.push((Role::Dim, text.to_owned()));
+    }
+    lines
+}
+
 /// First lines if no session can be opened: that no model is configured, and the errors.
 pub(super) fn first_run(failures: &[Failure]) -> StyledLines {
     let mut lines = vec![
@@ -48,7 +60,9 @@ pub(super) fn first_run(failures: &[Failure]) -> StyledLines {
         (Role::Text, String::new()),
         (Role::Warn, "No model is configured yet.".to_owned()),
     ];
-    for failure in failures {
+    // The next steps say what is missing.
+    let others = failures.iter().filter(|failure| failure.code != ErrorCode::ProviderNotConfigured);
+    for failure in others {
         lines.extend(failure.to_string().lines().map(|line| (Role::Dim, format!("  {line}"))));
     }
     lines
@@ -65,10 +79,10 @@ pub(super) fn setup_report(found: &SetupFacts) -> StyledLines {
     lines.push((Role::Text, String::new()));
     lines.push((Role::Strong, "Next steps".to_owned()));
     let ways = [
-        "posse demo        a demonstration with a recorded model; no key, no network (/exit first)",
-        "/provider         choose a provider; a local server needs no key",
-        "export KEY=…      the key of a provider, such as ANTHROPIC_API_KEY, then `posse` again",
-        "/doctor           check what posse needs here",
+        "/provider      choose a provider; a local server needs no key",
+        "export KEY=…   in the shell: a key, such as ANTHROPIC_API_KEY; then posse",
+        "posse demo     in the shell: a demo with a recorded model; no key, no network",
+        "/doctor        check what posse needs here",
     ];
     lines.extend(ways.map(|way| (Role::Text, format!("  {way}"))));
     lines
@@ -121,16 +135,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn explained_mode_says_how_to_change_it_and_what_runs_changes() {
+        let text = |mode| {
+            let lines = explained_mode(mode);
+            lines.into_iter().map(|(_, line)| line).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            text(PermissionMode::Auto),
+            [
+                "permission mode auto: commands and edits run in the sandbox without questions · \
+                 Shift+Tab changes it",
+                "programs of yours that watch the folder, such as dev servers, run what changed"
+            ]
+        );
+        assert_eq!(text(PermissionMode::Plan).len(), 1);
+    }
+
+    #[test]
     fn first_run_shows_facts_and_next_steps() {
         let build = |stage: &mut TestScreen| {
             let what = "no model provider is configured, and no key is in the environment";
-            let failure = Failure::new(
-                posse_base::failure::ErrorCode::ProviderNotConfigured,
-                Exit::Configuration,
-                what,
-            )
-            .fix("set one");
-            stage.app.view.push_lines(first_run(&[failure]));
+            let failure = Failure::new(ErrorCode::ProviderNotConfigured, Exit::Configuration, what)
+                .fix("set one");
+            let other = Failure::new(ErrorCode::SessionElsewhere, Exit::Session, "another failure");
+            stage.app.view.push_lines(first_run(&[failure, other]));
             stage.app.view.push_lines(setup_report(&SetupFacts {
                 facts: vec![
                     (true, "a login of the Codex program: /provider codex".to_owned()),

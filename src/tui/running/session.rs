@@ -145,7 +145,7 @@ impl CurrentSession {
     /// provider, model, agent and sandbox in `app`. The error is the reason why the session did not
     /// start.
     pub(super) async fn start(opened: OpenedSession, app: &mut App) -> Result<Self, String> {
-        let OpenedSession { ports, settings, sources, network, session_server } = opened;
+        let OpenedSession { ports, settings, sources, network, session_server, .. } = opened;
         let info = ports.provider.info();
         let (agent, tier) = (settings.agent.clone(), settings.tier.clone());
         let calls = settings.delegation.as_ref().map(|delegation| delegation.main_calls.clone());

@@ -77,14 +77,13 @@ impl Palette {
             | Role::Strong
             | Role::Emphasis
             | Role::Struck
-            | Role::Selected
             | Role::Band
             | Role::AddedLine
             | Role::RemovedLine
             | Role::AddedWord
             | Role::RemovedWord => return None,
             Role::Dim | Role::Comment => self.dim,
-            Role::Accent | Role::User | Role::Link => self.accent,
+            Role::Accent | Role::User | Role::Link | Role::Selected => self.accent,
             Role::Good | Role::Added => self.good,
             Role::Bad | Role::Removed => self.bad,
             Role::Warn => self.warn,

@@ -59,6 +59,7 @@ impl View {
                 self.tool(call_id, name, now).set_outcome_unknown(begun.as_ref());
             }
             Event::TodosUpdated { todos } | Event::SessionForked { todos, .. } => {
+                self.todos_changed = matches!(event, Event::TodosUpdated { .. });
                 return self.todos.clone_from(todos);
             }
             _ => return,

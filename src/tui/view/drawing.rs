@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use posse_actors::event::{TodoItem, TodoStatus, todo_progress};
+use posse_actors::event::TodoStatus;
+use posse_frontend::end_line::count_text;
 use ratatui::text::Line;
 
 use crate::text::{TextRow, clipped, row, sanitize, span};
@@ -56,9 +57,8 @@ impl View {
         now: Duration,
     ) -> Vec<TextRow> {
         let rest = self.stream.unfinished_tail().map(Block::Text);
-        // Delegated calls are shown in the tree.
-        let elsewhere =
-            |block: &&Block| matches!(block, Block::Tool(tool) if tool.is_shown_in_tree());
+        // Delegated calls are shown in the tree, and those that wait for an answer in the request.
+        let elsewhere = |block: &&Block| matches!(block, Block::Tool(tool) if tool.is_shown_in_tree() || tool.waits_for_user());
         let runs = || self.runs_of_blocks().into_iter().rev();
         let runs = || runs().filter(|run| !elsewhere(&&self.blocks[run.start]));
         // Kinds of the text that streams and of the blocks, last first.
@@ -101,17 +101,8 @@ impl View {
         let mut rows = Vec::new();
         let mut add = |role, text: String| rows.push(row(theme, role, clipped(&text, columns)));
         match &self.banner {
-            Some(Banner::Waiting { provider, until, patience, cause }) => {
-                let (provider, left) = (sanitize(provider), countdown(until.saturating_sub(now)));
-                let then = match *patience {
-                    Duration::ZERO => "the last one".to_owned(),
-                    patience => format!("then it waits {} at most", age(patience, Duration::ZERO)),
-                };
-                let text = format!("⏸ {provider}: retry in {left} ({then}); Esc stops it");
-                add(Role::Warn, text);
-                if !cause.is_empty() {
-                    add(Role::Dim, format!("  {}", sanitize(cause).replace('\n', " ")));
-                }
+            Some(Banner::Waiting(wait)) => {
+                add(Role::Warn, wait.text(self.failed_count(), columns, now));
             }
             Some(Banner::Silent { provider, since }) => {
                 let (provider, time) = (sanitize(provider), age(now, *since));
@@ -131,20 +122,20 @@ impl View {
             (_, Some(since)) => {
                 let thought = self.thought.lines().rev().find(|line| !line.trim().is_empty());
                 let what = if thought.is_some() { "thinking" } else { "working" };
+                let current = self.todos.iter().find(|item| item.status == TodoStatus::InProgress);
+                let task = current.map(|item| sanitize(&item.content).replace('\n', " "));
+                // The time and the key stay visible.
+                let what = task.map_or_else(|| what.to_owned(), |task| clipped(&task, columns / 2));
                 let mut text = format!("{what} · {} · Esc stops it", age(now, since));
+                if self.output_tokens > 0 {
+                    text = format!("{text} · {} tokens written", count_text(self.output_tokens));
+                }
                 if let Some(thought) = thought.filter(|_| !self.hides_thinking) {
                     text = format!("{text} · {}", sanitize(thought.trim()));
                 }
                 let mark = span(theme, Role::Accent, format!("{} ", spinner(now)));
                 let text = span(theme, Role::Dim, clipped(&text, columns.saturating_sub(2)));
                 rows.push(Line::from(vec![mark, text]));
-                let open = |item: &TodoItem| {
-                    matches!(item.status, TodoStatus::Pending | TodoStatus::InProgress)
-                };
-                if self.todos.iter().any(open) {
-                    let text = format!("  {}", sanitize(&todo_progress(&self.todos)));
-                    rows.push(row(theme, Role::Dim, clipped(&text, columns)));
-                }
             }
             (Some(Parked { cause, .. }), None) => {
                 add(Role::Warn, format!("⏸ parked: {}", cause.replace('\n', " ")));

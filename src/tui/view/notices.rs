@@ -5,7 +5,6 @@ use posse_actors::event::{DecisionSource, Event, Grant, Scope};
 use posse_actors::outcome::limit_text;
 use posse_actors::text::clipped;
 use posse_frontend::context;
-use posse_frontend::end_line::duration_text;
 use posse_frontend::notices::{failover_notice, hook_notice};
 use posse_frontend::outcome::clock_time;
 use posse_frontend::subagents::granted_agent;
@@ -44,10 +43,6 @@ pub(super) fn granted(grant: &Grant) -> String {
 /// Role and text of the line for an event; `None` if the event has no such line.
 pub(super) fn of(event: &Event) -> Option<(Role, String)> {
     let text = match event {
-        Event::ProviderRetry { provider, attempt, cause, wait_ms, .. } => {
-            let wait = duration_text(*wait_ms);
-            format!("! {provider}: attempt {attempt} failed ({cause}); retry in {wait}")
-        }
         Event::ProviderFailover { .. } => failover_notice(event),
         Event::PermissionDenied { by, reason, is_user_request: true, .. }
             if *by != DecisionSource::User =>

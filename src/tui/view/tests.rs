@@ -153,7 +153,9 @@ fn waiting_calls_show_the_reason_without_a_spinner() {
     stage.happens(question("q1", "touch a"));
     stage.later(20_000);
     let screen = stage.screen(80, 24);
-    assert!(screen.contains("? run touch a · waiting for your answer"), "{screen}");
+    // The request shows it.
+    assert!(screen.contains("? Run this command?\n"), "{screen}");
+    assert_eq!(screen.matches("touch a").count(), 1, "{screen}");
     assert!(screen.contains("· run touch b · waiting for earlier calls"), "{screen}");
     assert!(!screen.contains("20 s"), "{screen}");
     stage.happens(Event::PermissionDenied {
@@ -286,7 +288,7 @@ fn progress_of_a_checkpoint_is_shown_until_it_is_stored() {
 }
 
 #[test]
-fn task_list_is_shown_with_its_call_and_as_progress_of_the_run() {
+fn task_list_is_shown_once() {
     use posse_actors::event::{TodoItem, TodoStatus};
     let item = |content: &str, status| TodoItem { content: content.to_owned(), status };
     let todos = vec![
@@ -299,13 +301,22 @@ fn task_list_is_shown_with_its_call_and_as_progress_of_the_run() {
     let summary = "task list: 1 of 3 tasks done; in progress: change it";
     stage.calls("c1", summary, "stored", json!({ "todos": todos }));
     let screen = stage.screen(80, 24);
-    let list = "• task list: 1 of 3 tasks done; in progress: change it\n  [x] read it\n  \
-                [>] change it\n  [ ] test it\n";
+    // The list itself is above the prompt only.
+    let list = "change it · 0 s · Esc stops it\n  ☑ read it\n  ▸ change it\n  ☐ test it\n";
     assert!(screen.contains(list), "{screen}");
-    assert!(screen.contains("\n  1 of 3 tasks done; in progress: change it\n"), "{screen}");
+    assert_eq!(screen.matches("test it").count(), 1, "{screen}");
+    stage.happens(cancelled());
+    stage.app.finish_task();
+    let ended = stage.screen(80, 24);
+    assert!(ended.contains("  ☑ read it\n  ▸ change it\n  ☐ test it\n"), "{ended}");
+    assert_eq!(ended.matches("test it").count(), 1, "{ended}");
+    let mut stage = TestScreen::with_task();
     let done = vec![item("read it", TodoStatus::Completed)];
-    stage.happens(Event::TodosUpdated { todos: done });
-    assert!(!stage.screen(80, 24).contains("1 of 1"), "nothing is left to do");
+    stage.happens(Event::TodosUpdated { todos: done.clone() });
+    stage.calls("c2", "task list: 1 of 1 task done", "stored", json!({ "todos": done }));
+    let screen = stage.screen(80, 24);
+    assert!(screen.contains("• task list: 1 of 1 task done\n  ☑ read it\n"), "{screen}");
+    assert!(screen.contains("working · 0 s"), "{screen}");
 }
 
 /// Five presses of the key leave one line.

@@ -82,8 +82,9 @@ pub(crate) struct ToolCallView {
     /// Time at which the call was requested or, once it runs, started; counted from the start of
     /// the UI.
     pub(super) since: Duration,
-    /// Last part of the output of a running command.
+    /// Last part of the output of a running command, and number of all its lines that have ended.
     live: String,
+    live_lines: usize,
     /// True for a command that ended with another exit code than 0, or by a signal.
     exited_with_error: bool,
     /// Exit status and duration of a finished command; `None` for other calls.
@@ -133,6 +134,7 @@ impl ToolCallView {
     }
 
     pub(super) fn printed(&mut self, text: &str) {
+        self.live_lines += text.matches('\n').count();
         self.live.push_str(text);
         keep_end(&mut self.live, LIVE_BYTES_MAX);
     }
@@ -201,6 +203,11 @@ impl ToolCallView {
         self.only_reads && self.state == State::Done && !shows_more
     }
 
+    /// Returns `true` for a call that waits for an answer of the user.
+    pub(super) fn waits_for_user(&self) -> bool {
+        self.state == State::Asked && self.waits == Some(USER_ANSWER)
+    }
+
     /// Returns `true` for a call that may become foldable and waits for no answer of the user.
     pub(super) fn may_become_foldable(&self) -> bool {
         let is_running = self.state == State::Running && self.only_reads;
@@ -225,7 +232,11 @@ impl ToolCallView {
         let (role, mark, lines, state) = match (&self.state, self.waits) {
             (State::Asked, Some((role, mark, what))) => (role, mark, 2, format!(" · {what}")),
             (State::Asked | State::Running, _) => {
-                (Role::Accent, tick, 2, format!(" · {}", age(now, self.since)))
+                let lines = match self.live_lines {
+                    0..=LIVE_LINES_MAX => String::new(),
+                    lines => format!(" · {lines} lines"),
+                };
+                (Role::Accent, tick, 2, format!(" · {}{lines}", age(now, self.since)))
             }
             (State::Done, _) if self.exited_with_error => (Role::Warn, "!", 3, String::new()),
             (State::Done, _) => (Role::Good, "•", 3, String::new()),
@@ -282,22 +293,30 @@ impl ToolCallView {
             let text = [span(theme, Role::Dim, sanitize(line))];
             rows.extend(wrap(&text, columns, &[Span::raw("  └ ")], &under));
         }
-        for item in &self.todos {
-            let (mark, role) = match item.status {
-                TodoStatus::InProgress => (Role::Strong, Role::Strong),
-                TodoStatus::Completed | TodoStatus::Cancelled => (Role::Good, Role::Dim),
-                TodoStatus::Pending => (Role::Dim, Role::Text),
-            };
-            let line = sanitize(&item.line());
-            let (box_, text) = line.split_at(4);
-            let first = [Span::raw("  "), span(theme, mark, box_)];
-            let lines = wrap(&[span(theme, role, text)], columns, &first, &[Span::raw("      ")]);
-            rows.extend(lines);
+        // While tasks are open, the list is above the prompt.
+        let is_open =
+            |item: &TodoItem| matches!(item.status, TodoStatus::Pending | TodoStatus::InProgress);
+        let finished = if self.todos.iter().any(is_open) { &[] } else { self.todos.as_slice() };
+        for item in finished {
+            let (mark, role) = todo_mark(item.status);
+            let first = [Span::raw("  "), span(theme, role, format!("{mark} "))];
+            let text = [span(theme, role, sanitize(&item.content).replace('\n', " "))];
+            rows.extend(wrap(&text, columns, &first, &under));
         }
         if let Some(diff) = &self.diff {
             let inner = diff::rows(diff, columns.saturating_sub(4), DIFF_LINES_MAX, theme);
             rows.extend(inner.into_iter().map(|row| prefixed(&under, row)));
         }
+    }
+}
+
+/// Mark and role of a task in a list.
+pub(crate) fn todo_mark(status: TodoStatus) -> (&'static str, Role) {
+    match status {
+        TodoStatus::Completed => ("☑", Role::Dim),
+        TodoStatus::InProgress => ("▸", Role::Accent),
+        TodoStatus::Pending => ("☐", Role::Text),
+        TodoStatus::Cancelled => ("☒", Role::Dim),
     }
 }
 

@@ -108,7 +108,7 @@ fn end_shows_the_end_of_a_long_change() {
     thread::sleep(SILENCE);
     tmux.presses("End");
     tmux.wait_for("line 239");
-    tmux.wait_for("[y] once");
+    tmux.wait_for("[y] yes, once");
     tmux.presses("y");
     tmux.wait_for("Written.");
     assert_eq!(machine.read("long.txt"), content);

@@ -107,7 +107,7 @@ fn commands_and_files_are_completed() {
     let tmux = Tmux::open(&machine, &[]);
     tmux.wait_for("❯ Describe a task");
     tmux.types("/stat");
-    tmux.wait_for("⇥ /status");
+    tmux.wait_for("▸ /status");
     tmux.presses("Tab");
     tmux.wait_for("❯ /status");
     tmux.presses("Enter");

@@ -7,7 +7,11 @@ use super::*;
 const SECOND: Duration = Duration::from_secs(1);
 
 fn busy() -> ProviderError {
-    ProviderError::Overloaded { retry_after: None, source: "busy".into() }
+    ProviderError::Overloaded {
+        kind: crate::ports::OverloadKind::Overload,
+        retry_after: None,
+        source: "busy".into(),
+    }
 }
 
 fn chain(links: usize) -> FallbackPolicy {

@@ -3,6 +3,7 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use posse_actors::conversation::{CallId, ContentPart, MessageId};
 use posse_actors::event::{Event, MessageKind};
+use posse_frontend::Selectable;
 use posse_frontend::commands::{COMMANDS, ShellCommand};
 
 use crate::app::Effect;
@@ -28,7 +29,6 @@ const ESC: KeyEvent = KeyEvent::new(KeyCode::Esc, KeyModifiers::NONE);
 fn command_completion() {
     let build = |stage: &mut TestScreen| {
         stage.types("/c");
-        stage.presses(DOWN);
         stage.presses(DOWN);
     };
     insta::assert_snapshot!(TestScreen::screens(build, TestScreen::new));
@@ -102,10 +102,15 @@ fn tab_completes_and_enter_accepts_the_selection() {
     stage.presses(TAB);
     assert_eq!(stage.app.composer.shown(), "/model ");
     stage.presses(ctrl('u'));
-    // Nothing is selected: the text is submitted as it is.
+    // The first command whose name begins with the text is selected.
     stage.types("/mod");
+    assert!(stage.screen(80, 24).contains("▸ /model [NAME]"));
+    assert_eq!(stage.presses(ENTER), [Effect::Choose(Selectable::Model)]);
+    // A command with the letters elsewhere in its name is not: the text is submitted as it is.
+    stage.types("/ode");
+    assert!(stage.screen(80, 24).contains("⇥ /model [NAME]"));
     assert_eq!(stage.presses(ENTER), []);
-    assert!(stage.screen(80, 24).contains("There is no /mod"));
+    assert!(stage.screen(80, 24).contains("There is no /ode"));
     // The first item is marked, so the first Down goes to the second one.
     stage.types("/he");
     stage.presses(DOWN);
@@ -117,8 +122,9 @@ fn tab_completes_and_enter_accepts_the_selection() {
     let mut stage = TestScreen::new();
     // Up from the first item wraps around, and Escape closes the list until the query changes.
     stage.types("/");
-    stage.presses(UP);
     let last = COMMANDS.last().unwrap();
+    assert!(stage.screen(80, 24).contains("▸ /model") && COMMANDS[0].name != "model");
+    stage.presses(UP);
     assert!(stage.screen(80, 24).contains(&format!("▸ /{}", last.name)));
     stage.presses(ESC);
     assert!(!stage.screen(80, 24).contains("▸ /"));
