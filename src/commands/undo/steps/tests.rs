@@ -224,7 +224,7 @@ fn command_that_takes_a_change_back_is_no_step() {
         effect: true,
         coerced: Vec::new(),
     });
-    let removed = completed(json!({
+    let gone = completed(json!({
         "path": "b", "verdict": "removed", "before": sha256(b"made"), "after": null,
     }));
     let steps = effects(&[
@@ -233,7 +233,7 @@ fn command_that_takes_a_change_back_is_no_step() {
         by("run", change("b", None, "made")),
         by("undo", created("undo", 2)),
         by("undo", removes),
-        by("undo", removed),
+        by("undo", gone),
     ]);
     let [step] = &steps[..] else { panic!("{steps:?}") };
     assert_eq!(changed(step.clone()).path, "a");
