@@ -471,7 +471,7 @@ impl PermissionPrompts {
         let position = if all > 1 { format!(" ({nth} of {all})") } else { String::new() };
         let title = match &open.form {
             // The plan begins with its title.
-            Some(form) if form.is_plan() => "accept this plan?",
+            Some(form) if form.is_plan() => "Accept this plan?",
             None if open.repeats_command() => "Run this command?",
             _ => open.summary.as_str(),
         };

@@ -194,7 +194,7 @@ fn plan_is_accepted_into_a_mode_when_its_end_was_shown() {
         [('y', PermissionMode::Ask), ('e', PermissionMode::Edits), ('a', PermissionMode::Auto)]
     {
         let mut stage = planned("# Plan\n\n1. read\n2. change\u{1b}[2J");
-        assert!(stage.screen(80, 24).contains("? accept this plan?\n"));
+        assert!(stage.screen(80, 24).contains("? Accept this plan?\n"));
         stage.screen(80, 24);
         assert_eq!(decision(press(&mut stage, KeyCode::Char(key))), accepted(mode, None));
     }
