@@ -38,8 +38,16 @@ pub fn page(pager: &str, text: &str) -> io::Result<bool> {
 /// A shell that runs `script` in the working directory of posse.
 #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
 fn shell(script: &str) -> io::Result<std::process::Command> {
+    let folder = env::current_dir()?;
+    // The first word is looked up in PATH.
+    let mut arguments = script.split_whitespace().skip(1).filter(|word| *word != "\"$1\"");
+    if let Some(file) = arguments.find(|word| folder.join(word).is_file()) {
+        let text =
+            format!("its argument `{file}` is a file of the workspace, which commands can change");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
     let mut command = unsandboxed::command(&[SHELL, "-c", script].map(str::to_owned))?;
-    command.current_dir(env::current_dir()?);
+    command.current_dir(folder);
     Ok(command)
 }
 

@@ -24,7 +24,7 @@ const RECORD: &str = "writable-folders";
 const PATHS_MAX: usize = 4096;
 
 /// Bytes that may end a path in an argument or in the value of an environment variable.
-const SEPARATORS: &[u8] = b":;,= \t\n\"'()&|<>";
+const SEPARATORS: &[u8] = b":;,= \t\n\"'`()[]{}&|<>!?*@#%";
 
 /// Variables whose values shells expand and run at their start.
 const SHELL_VARIABLES: [&str; 2] = ["BASH_ENV", "ENV"];
@@ -266,10 +266,20 @@ fn program(name: &str) -> io::Result<PathBuf> {
 /// relative to the home folder, in which the program starts, or with a variable such as `$HOME`.
 fn leads_into_workspace(text: &OsStr) -> bool {
     let home = env::var_os("HOME").unwrap_or_default();
+    if contains_path(text.as_bytes(), &home) {
+        return true;
+    }
     let plain = text.to_string_lossy();
-    let expanded = expanded(&plain, |name| env::var(name).ok());
-    contains_path(text.as_bytes(), &home)
-        || expanded.is_some_and(|expanded| contains_path(expanded.as_bytes(), &home))
+    let value = |name: &str| env::var(name).ok();
+    let spellings = [
+        plain.to_string(),
+        expanded(&plain, value, Expansion::Values),
+        expanded(&plain, value, Expansion::Defaults),
+    ];
+    spellings.iter().any(|text| {
+        let unquoted: String = text.chars().filter(|c| !matches!(c, '"' | '\'' | '\\')).collect();
+        contains_path(text.as_bytes(), &home) || contains_path(unquoted.as_bytes(), &home)
+    })
 }
 
 /// Each text from the beginning of a word or a slash to a separator, or to the end, may be a path,
@@ -299,26 +309,54 @@ fn contains_path(bytes: &[u8], home: &OsStr) -> bool {
     false
 }
 
-/// The text with the values of its variables (`$NAME`, `${NAME}`); unknown ones stay. `None` if there
-/// is none.
-fn expanded(text: &str, value: impl Fn(&str) -> Option<String>) -> Option<String> {
-    let mut pieces = text.split('$');
-    let mut expanded = pieces.next().unwrap_or_default().to_owned();
-    for piece in pieces {
-        let (braced, rest) = match piece.strip_prefix('{') {
-            Some(rest) => (true, rest),
-            None => (false, piece),
+/// What stands in place of an expansion such as `${NAME:-text}`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Expansion {
+    /// The value of the variable.
+    Values,
+    /// The text after the operator, in which variables are replaced as well.
+    Defaults,
+}
+
+/// The text with the values of its variables: `$NAME`, `${NAME}`, and `${NAME` with an operator. An
+/// unknown variable stays, unless it has an operator.
+fn expanded(text: &str, value: impl Fn(&str) -> Option<String>, how: Expansion) -> String {
+    let mut expanded = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('$') {
+        expanded.push_str(before);
+        let (name, behind) = match after.strip_prefix('{') {
+            Some(inner) => split_name(inner),
+            None => split_name(after),
         };
-        let length =
-            rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
-        let (name, after) = rest.split_at(length);
-        let after = if braced { after.strip_prefix('}') } else { Some(after) };
-        match value(name).zip(after) {
-            Some((value, after)) => expanded.extend([value.as_str(), after]),
-            None => expanded.extend(["$", piece]),
-        }
+        let (is_braced, closing) = (after.starts_with('{'), behind.find('}'));
+        let value = value(name);
+        rest = match (is_braced, value, closing) {
+            (false, Some(value), _) => {
+                expanded.push_str(&value);
+                behind
+            }
+            // Without an operator, the value is all that it can be.
+            (true, Some(value), Some(at)) if at == 0 || how == Expansion::Values => {
+                expanded.push_str(&value);
+                &behind[at + 1..]
+            }
+            // The closing brace separates the text from what follows.
+            (true, _, Some(1..)) => behind.trim_start_matches([':', '-', '=', '+', '?']),
+            _ => {
+                expanded.push('$');
+                after
+            }
+        };
     }
-    (expanded != text).then_some(expanded)
+    expanded.push_str(rest);
+    expanded
+}
+
+/// The name of a variable at the beginning of `text`, and the text behind it.
+fn split_name(text: &str) -> (&str, &str) {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.split_at(text.find(|c| !is_part(c)).unwrap_or(text.len()))
 }
 
 /// True if commands may write at `path`, which need not exist, or if it cannot be resolved.
@@ -472,9 +510,20 @@ mod tests {
         }
         assert!(!names("jq -r .model w") && !names("other/x") && !names(""));
         let value = |name: &str| (name == "HOME").then(|| "/home/me".to_owned());
-        let expand = |text| expanded(text, value);
-        assert_eq!(expand("sh $HOME/a ${HOME}/b").unwrap(), "sh /home/me/a /home/me/b");
-        assert_eq!((expand("$1 ${HOME $OTHER $"), expand("plain")), (None, None));
+        for (text, values, defaults) in [
+            ("sh $HOME/a ${HOME}/b", "sh /home/me/a /home/me/b", "sh /home/me/a /home/me/b"),
+            ("${D:-$HOME/d}/x", "/home/me/d}/x", "/home/me/d}/x"),
+            ("${HOME:-/}/d", "/home/me/d", "/}/d"),
+            (": ${D:=$HOME/d}; $D/x", ": /home/me/d}; $D/x", ": /home/me/d}; $D/x"),
+            ("$1 ${HOME $", "$1 ${HOME $", "$1 ${HOME $"),
+            ("plain", "plain", "plain"),
+        ] {
+            assert_eq!(expanded(text, value, Expansion::Values), values);
+            assert_eq!(expanded(text, value, Expansion::Defaults), defaults);
+        }
+        for text in ["`w s/x`", "{w s/x}", "[ -e w s/x ]"] {
+            assert!(names(text), "{text}");
+        }
         assert_eq!(command(&[]).unwrap_err().to_string(), "it is empty");
     }
 }
