@@ -28,7 +28,7 @@ use posse_base::resolved_path;
 use posse_base::shell_words::quoted;
 use sha2::{Digest, Sha256};
 
-use steps::{UndoStep, UndoSteps, UndoableChange};
+use steps::{TOOK_BACK, UndoStep, UndoSteps, UndoableChange};
 
 /// Part of the message that tells the model about the restore of a run by the user.
 const RUN_UNDONE: &str = "took back what the last run had changed";
@@ -193,7 +193,7 @@ impl Checkpoints<'_> {
 
 fn call(blobs: &Path, change: &UndoableChange) -> Result<UserCall, Failure> {
     let path = &change.path;
-    let said = format!("I took back the last change of {path} myself. What came of it:");
+    let said = format!("{TOOK_BACK}{path} myself. What came of it:");
     let Some(before) = &change.before else {
         // The file did not exist before.
         let command = format!("rm -- {}", quoted(path));

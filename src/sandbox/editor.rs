@@ -41,7 +41,8 @@ fn shell(script: &str) -> io::Result<std::process::Command> {
     let folder = env::current_dir()?;
     // The first word is looked up in PATH.
     let mut arguments = script.split_whitespace().skip(1).filter(|word| *word != "\"$1\"");
-    if let Some(file) = arguments.find(|word| folder.join(word).is_file()) {
+    let is_relative = |word: &&str| !word.starts_with(['/', '~', '$', '-']);
+    if let Some(file) = arguments.find(|word| is_relative(word) && folder.join(word).is_file()) {
         let text =
             format!("its argument `{file}` is a file of the workspace, which commands can change");
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));

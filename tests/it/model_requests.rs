@@ -279,8 +279,10 @@ fn terminal_ui_asks_and_accepts_a_plan_or_refuses_it_with_words() {
     });
     std::thread::sleep(SILENCE);
     tmux.presses("e");
-    let screen = tmux.wait_for("Stored.");
-    assert!(screen.lines().any(|line| line.trim().starts_with("edits · ")), "{screen}");
+    tmux.wait_for("Stored.");
+    tmux.wait_until("the new mode", |screen| {
+        screen.lines().any(|line| line.trim().starts_with("edits · "))
+    });
     assert!(machine.work("store.rs").exists());
     let results = server.tool_results();
     assert_eq!(results[0], "Which store? -> files");

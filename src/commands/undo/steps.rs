@@ -25,6 +25,9 @@ pub(super) struct UndoableChange {
     pub(super) dir: PathBuf,
 }
 
+/// Beginning of the message for the model about a change that the user has taken back with `/undo`.
+pub(super) const TOOK_BACK: &str = "I took back the last change of ";
+
 /// A step that can be taken back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum UndoStep {
@@ -48,8 +51,8 @@ pub(super) struct UndoSteps {
     of_runs: BTreeMap<InvocationId, u64>,
     /// Latest checkpoint of the run, or call of the user, that has begun last.
     last: Option<u64>,
-    /// Call of the last command of `steps`.
-    command: Option<CallId>,
+    /// Last call with which `/undo` took back the change of a file. If it is a command, it is no step.
+    take_back: Option<CallId>,
     /// Subagents whose files are not those of the workspace.
     elsewhere: BTreeSet<InvocationId>,
     /// True if the restore that was requested last is an `/undo`.
@@ -89,20 +92,16 @@ impl UndoSteps {
                     self.steps.push(UndoStep::Return(*undo));
                 }
             }
-            Event::ToolStarted { name, call_id, effect: true, .. } if name == bash::NAME => {
+            Event::ToolStarted { name, call_id, effect: true, .. }
+                if name == bash::NAME && self.take_back.as_ref() != Some(call_id) =>
+            {
                 self.steps.extend(self.checkpoint_of(record).map(UndoStep::Command));
-                self.command = Some(call_id.clone());
             }
-            Event::ToolCompleted { metadata, call_id, .. } => {
-                let takes_back = self.add_changes(metadata, dir, self.checkpoint_of(record));
-                // `/undo` removes a file with a command, which is no step of its own.
-                let is_command = |step: &UndoStep| matches!(step, UndoStep::Command(_));
-                if takes_back
-                    && self.command.as_ref() == Some(call_id)
-                    && let Some(at) = self.steps.iter().rposition(is_command)
-                {
-                    self.steps.remove(at);
-                }
+            Event::UserCall { call_id, said, .. } if said.starts_with(TOOK_BACK) => {
+                self.take_back = Some(call_id.clone());
+            }
+            Event::ToolCompleted { metadata, .. } => {
+                self.add_changes(metadata, dir, self.checkpoint_of(record));
             }
             _ => {}
         }
@@ -143,10 +142,8 @@ impl UndoSteps {
         is_elsewhere
     }
 
-    /// Adds the file changes of a tool result, or removes the change that it reverts. Returns true if
-    /// it reverts one.
-    fn add_changes(&mut self, metadata: &Value, dir: &Path, checkpoint: Option<u64>) -> bool {
-        let mut reverts = false;
+    /// Adds the file changes of a tool result, or removes the change that it reverts.
+    fn add_changes(&mut self, metadata: &Value, dir: &Path, checkpoint: Option<u64>) {
         // A merge changes several files.
         let several = metadata["changes"].as_array();
         let one = std::slice::from_ref(metadata);
@@ -161,7 +158,6 @@ impl UndoSteps {
             match place.map(|at| (at, &self.steps[at])) {
                 Some((at, UndoStep::Change(last))) if takes_back(last) => {
                     self.steps.remove(at);
-                    reverts = true;
                 }
                 _ => {
                     change.checkpoint = checkpoint;
@@ -170,7 +166,6 @@ impl UndoSteps {
                 }
             }
         }
-        reverts
     }
 }
 
