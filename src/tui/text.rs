@@ -74,7 +74,7 @@ pub(super) fn text_rows(theme: Theme, role: Role, text: &str, columns: usize) ->
     text.split('\n').flat_map(rows).collect()
 }
 
-/// Wraps a text at white space into lines of at most `columns` columns, as [`text_rows`] does. Control
+/// Wraps a text at white space into lines of at most `columns` columns, as `text_rows` does. Control
 /// sequences are removed. Each line ends with a newline; an empty text has none.
 pub fn wrapped_text(text: &str, columns: usize) -> String {
     if text.is_empty() {
