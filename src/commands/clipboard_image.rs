@@ -97,9 +97,13 @@ mod tests {
     #[test]
     fn programs_are_found_by_the_display_and_in_absolute_folders() {
         let dir = tempfile::tempdir().unwrap();
-        let bin = dir.path().to_str().unwrap();
+        let bin = dir.path().canonicalize().unwrap();
+        let bin = bin.to_str().unwrap();
         for program in ["xclip", "wl-paste"] {
-            std::fs::write(dir.path().join(program), "").unwrap();
+            let program = dir.path().join(program);
+            std::fs::write(&program, "").unwrap();
+            let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            std::fs::set_permissions(&program, executable).unwrap();
         }
         let found = |variables: &[(&str, &str)]| {
             let commands = commands(|name| {

@@ -72,7 +72,7 @@ pub fn record_workspaces_in(state: &Path) {
 }
 
 /// Records `new`, the roots of a session that begins, and from now on all roots of this process.
-/// Fails like [`add_roots`].
+/// Fails if the record cannot be read or written.
 pub fn record_workspaces(new: &[PathBuf]) -> io::Result<()> {
     ROOTS.lock().unwrap_or_else(PoisonError::into_inner).records = true;
     add_roots(new)
