@@ -78,7 +78,9 @@ pub use trial::{
     TrialChanges, TrialContent, TriedCommand, obstacle, remove_abandoned_trial,
     remove_abandoned_trials,
 };
-pub use unsandboxed::{find_trusted_program, record_workspaces, record_workspaces_in};
+pub use unsandboxed::{
+    find_trusted_program, record_workspaces, record_workspaces_in, recorded_workspaces,
+};
 pub use user_commands::{run_clipboard_command, run_notify_command, run_status_command};
 
 /// Starts processes. All of them use the same helper binary, base environment and secrets to

@@ -245,11 +245,13 @@ impl Protection {
     ) -> Result<Protection, Errno> {
         unsandboxed::add_roots(roots)
             .map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
-        // A link below a root may be the work of the repository or of a command.
+        // A link below a root, also of an earlier session, may be the work of the repository or of a
+        // command.
+        let writable = [roots, &unsandboxed::recorded_workspaces()].concat();
         let followed = |entry: PathBuf| {
             let (folder, pattern) =
                 if is_pattern(&entry) { split_pattern(&entry) } else { (entry, PathBuf::new()) };
-            let folder = references::resolve_outside(&folder, roots)?;
+            let folder = references::resolve_outside(&folder, &writable)?;
             // Joining an empty path would add a slash.
             Some(if pattern.as_os_str().is_empty() { folder } else { folder.join(pattern) })
         };

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use crate::planning::{Surroundings, resolved};
+use crate::recorded_workspaces;
 
 /// Places of folders by their names: the path with links resolved when the folder was first needed,
 /// at the latest when the sandbox was made. `None`: the folder may not be used.
@@ -51,7 +52,8 @@ fn place_of(path: &Path, roots: &[PathBuf]) -> Option<PathBuf> {
     let existing = path.ancestors().find(|above| above.symlink_metadata().is_ok())?;
     let rest = path.strip_prefix(existing).ok()?;
     let place = std::fs::canonicalize(existing).ok()?.join(rest);
-    let leads_out = roots.iter().any(|root| {
+    let recorded = recorded_workspaces();
+    let leads_out = roots.iter().chain(&recorded).any(|root| {
         let inside = resolved(root);
         path.starts_with(root) && !inside.is_some_and(|inside| place.starts_with(inside))
     });

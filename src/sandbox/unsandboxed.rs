@@ -78,6 +78,12 @@ pub fn record_workspaces(new: &[PathBuf]) -> io::Result<()> {
     add_roots(new)
 }
 
+/// The roots of all workspaces, also those of earlier sessions: a link in one may be the work of a
+/// command.
+pub fn recorded_workspaces() -> Vec<PathBuf> {
+    roots().paths.iter().cloned().collect()
+}
+
 /// Registers roots that commands and file tools may write, and records them if this process has a
 /// session. Fails if the record cannot be read or written: another process would then trust what is
 /// left there.

@@ -275,12 +275,14 @@ fn refuse_led_out(path: &Path, real: &Path, roots: &[Root]) -> Result<(), Failur
     let Some(folders) = folders_on_the_way(path) else {
         return Err(failure("the links on the way to it cannot be followed".to_owned()));
     };
+    let recorded = posse_sandbox::recorded_workspaces();
+    let known = || roots.iter().map(|root| &root.path).chain(&recorded);
     for folder in folders {
-        let mut around = roots.iter().filter(|root| folder.starts_with(&root.path)).peekable();
-        let Some(outer) = around.peek().map(|root| root.path.display().to_string()) else {
+        let mut around = known().filter(|root| folder.starts_with(root)).peekable();
+        let Some(outer) = around.peek().map(|root| root.display().to_string()) else {
             continue;
         };
-        if !around.any(|root| real.starts_with(&root.path)) {
+        if !around.any(|root| real.starts_with(root)) {
             return Err(failure(format!(
                 "it leads through the workspace folder {outer} to {}; a command may have made the \
                  link",
