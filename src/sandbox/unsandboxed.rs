@@ -19,9 +19,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Name of the record of roots in the state folder: paths, each between two NUL bytes.
 const RECORD: &str = "writable-folders";
 
-/// Maximum number of paths that are looked for in one text. A text with more counts as one that leads
-/// into a workspace.
+/// Maximum number of paths in one text whose beginning exists. A text with more counts as one that
+/// leads into a workspace.
 const PATHS_MAX: usize = 4096;
+
+/// Maximum number of separators in one path.
+const PATH_SEPARATORS_MAX: usize = 16;
 
 /// Bytes that may end a path in an argument or in the value of an environment variable.
 const SEPARATORS: &[u8] = b":;,= \t\n\"'`()[]{}&|<>!?*@#%";
@@ -121,7 +124,13 @@ impl Roots {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return self.refuse(&record, &error),
         };
-        if found == self.read {
+        if found == self.read && self.error.is_none() {
+            return;
+        }
+        if found.is_none() {
+            // It was removed: roots are recorded again.
+            self.recorded.clear();
+            (self.read, self.error) = (None, None);
             return;
         }
         match fs::read(&record) {
@@ -209,9 +218,8 @@ fn trusted_program(program: &Path) -> Option<PathBuf> {
 /// Finds the program `name` in the folders of the search path `path`. Returns its resolved path, of
 /// which commands can change no part: a program in a workspace, or behind a link to one, is not used.
 pub fn find_trusted_program(name: &OsStr, path: &OsStr) -> Option<PathBuf> {
-    let programs = trusted_folders(path).into_iter().map(|folder| folder.join(name));
-    // The first one that exists is what the user means.
-    programs.into_iter().find_map(|program| trusted_program(&program))
+    let mut programs = trusted_folders(path).into_iter().map(|folder| folder.join(name));
+    programs.find_map(|program| trusted_program(&program))
 }
 
 /// Creates the command `argv` for a start outside of the sandbox, in surroundings without places that
@@ -276,6 +284,9 @@ fn leads_into_workspace(text: &OsStr) -> bool {
         return true;
     }
     let plain = text.to_string_lossy();
+    if !plain.contains(['$', '"', '\'', '\\']) {
+        return false;
+    }
     let value = |name: &str| env::var(name).ok();
     let spellings = [
         plain.to_string(),
@@ -298,8 +309,8 @@ fn contains_path(bytes: &[u8], home: &OsStr) -> bool {
     };
     let mut count = 0;
     for start in (0..bytes.len()).filter(|at| begins(*at)) {
-        for end in (start + 1..=bytes.len()).filter(|at| is_separator(*at)) {
-            count += 1;
+        let ends = (start + 1..=bytes.len()).filter(|at| is_separator(*at));
+        for end in ends.take(PATH_SEPARATORS_MAX + 1) {
             let text = Path::new(OsStr::from_bytes(&bytes[start..end]));
             let path = if let Ok(below) = text.strip_prefix("~") {
                 Path::new(home).join(below)
@@ -307,7 +318,11 @@ fn contains_path(bytes: &[u8], home: &OsStr) -> bool {
                 // An absolute path stays as it is.
                 Path::new(home).join(text)
             };
-            if count > PATHS_MAX || (path.is_absolute() && is_below_root(&path)) {
+            if !path.is_absolute() || !begins_to_exist(&path, home) {
+                continue;
+            }
+            count += 1;
+            if count > PATHS_MAX || is_below_root(&path) {
                 return true;
             }
         }
@@ -315,7 +330,15 @@ fn contains_path(bytes: &[u8], home: &OsStr) -> bool {
     false
 }
 
-/// What stands in place of an expansion such as `${NAME:-text}`.
+/// True if the first part of `path`, below the home folder or `/`, exists. Most words of a text are no
+/// paths, and this is the cheapest way to tell.
+fn begins_to_exist(path: &Path, home: &OsStr) -> bool {
+    let base = if path.starts_with(home) { Path::new(home) } else { Path::new("/") };
+    let first = path.strip_prefix(base).ok().and_then(|below| below.components().next());
+    first.is_none_or(|first| base.join(first).symlink_metadata().is_ok())
+}
+
+/// The text that replaces an expansion such as `${NAME:-text}`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Expansion {
     /// The value of the variable.
@@ -459,7 +482,8 @@ mod tests {
             ("en_US.UTF-8".to_owned(), false),
             ("unix:path=/run/user/0/bus".to_owned(), false),
             ("xterm/256".to_owned(), false),
-            ("/ ".repeat(1000), true),
+            ("/usr:".repeat(5000), true),
+            ("one two three four ".repeat(200), false),
         ] {
             assert_eq!(leads_into_workspace(OsStr::new(&value)), expected, "{value}");
         }
