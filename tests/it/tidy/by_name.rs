@@ -125,7 +125,7 @@ const REASONS: &[(&str, usize, &str)] = &[
     ("src/sandbox/watchdog.rs", 2, SYSTEM),
     (
         "src/sandbox/unsandboxed.rs",
-        9,
+        10,
         "the record in the state folder, and paths that count only if they resolve outside of all \
          roots",
     ),
