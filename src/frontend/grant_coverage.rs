@@ -2,7 +2,7 @@
 
 use posse_actors::event::Grant;
 
-/// What `grant` covers, in a few words: the first words of a command, a folder relative to the working
+/// Describes the calls that `grant` covers in a few words: the first words of a command, a folder relative to the working
 /// directory `cwd`, an agent or a server.
 pub fn grant_coverage(grant: &Grant, cwd: &str) -> String {
     let target = grant.target.as_str();

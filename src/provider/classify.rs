@@ -278,7 +278,7 @@ fn classify_report(origin: &MessageOrigin, prefix: &str, report: ServerError) ->
     }
 }
 
-/// What a temporary failure is called: overload only by the status or in the words of the provider.
+/// Name of a temporary failure: overload only by the status or in the words of the provider.
 fn overload_kind(status: Option<u16>, codes: &[String], lower: &str) -> OverloadKind {
     let is_said = |text: &str| wording::OVERLOAD.iter().any(|word| text.contains(word));
     let is_overload = matches!(status, Some(429 | 503 | 529));

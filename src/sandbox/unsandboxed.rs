@@ -1,7 +1,7 @@
 //! Programs that posse starts outside of the sandbox. Places that commands can write are kept from
 //! them, so that a command cannot leave a program or a module there that then runs unconfined.
 //!
-//! What a command left in a workspace stays there after its session. So the roots of all workspaces
+//! Files that a command left in a workspace stay there after its session. So the roots of all workspaces
 //! are recorded in the state folder, and hold in every process of posse: in a session of another
 //! folder, and in a client of `posse attach`.
 

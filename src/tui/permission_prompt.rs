@@ -36,7 +36,7 @@ struct PermissionPrompt {
     detail: String,
     /// Reason of the request, without what a saved answer allows.
     reason: String,
-    /// What a saved answer allows; empty if it is not known.
+    /// Description of the calls that a saved answer allows; empty if it is not known.
     grant_text: String,
     /// Grant of a saved answer.
     grant: Option<Grant>,

@@ -111,7 +111,7 @@ pub struct PermissionQuestion {
     /// True if `grant` covers only a part of the call: an answer that creates it does not allow the
     /// call yet, and the other parts are asked about next.
     pub grants_part: bool,
-    /// What an answer that creates `grant` allows, for a person. Empty: the person is not told, or there
+    /// Description for a person of the calls that an answer with `grant` allows. Empty: the person is not told, or there
     /// is no such answer.
     pub grant_text: Box<str>,
     /// True if the flag `--yes` allows the call.

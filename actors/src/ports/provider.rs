@@ -263,7 +263,7 @@ pub enum ProviderError {
     /// The provider is overloaded or has an internal error. Wait, then retry.
     #[error("{}", .kind.text())]
     Overloaded {
-        /// What the provider reports.
+        /// Kind of the failure, for the text of the error.
         kind: OverloadKind,
         /// Wait requested by the provider; `None` if it requested none, or an implausible one.
         retry_after: Option<Duration>,

@@ -125,7 +125,7 @@ fn status_line_command_is_not_taken_from_the_workspace() {
     assert!(!screen.contains("planted") && !screen.contains("/work\n"), "{screen}");
 }
 
-/// What a command left in a workspace stays there, and sessions elsewhere know it.
+/// A program that a command left in a workspace stays there, so sessions elsewhere must not start it.
 #[test]
 fn status_line_command_is_not_taken_from_another_workspace() {
     let server = ModelServer::start(vec![runs("true"), says("Done.")]);

@@ -51,18 +51,20 @@ fn changed(step: UndoStep) -> UndoableChange {
     }
 }
 
+/// A record of the invocation `invocation` of the main agent, or of a call of the user.
+fn by(invocation: &str, record: StoredRecord) -> StoredRecord {
+    let invocation_id = InvocationId::new(invocation);
+    let (agent, agent_path) = ("a".to_owned(), "a".to_owned());
+    let origin = Origin { invocation_id, parent_invocation_id: None, agent, agent_path };
+    StoredRecord { origin: Some(origin.into()), ..record }
+}
+
 fn recorded(event: Event) -> StoredRecord {
     StoredRecord { event, ..completed(Value::Null) }
 }
 
 #[test]
 fn changes_in_isolated_workspaces_are_none_of_the_workspace() {
-    let by = |invocation: &str, record: StoredRecord| {
-        let invocation_id = InvocationId::new(invocation);
-        let (agent, agent_path) = ("a".to_owned(), "a".to_owned());
-        let origin = Origin { invocation_id, parent_invocation_id: None, agent, agent_path };
-        StoredRecord { origin: Some(origin.into()), ..record }
-    };
     let started = |child: &str, workplace: Option<&str>| {
         recorded(Event::InvocationRequested {
             child_invocation_id: InvocationId::new(child),
@@ -201,12 +203,6 @@ fn commands_of_runs_without_a_checkpoint_do_not_belong_to_that_of_an_earlier_run
 /// `/undo` removes a file that was created with a command of the user, which has a checkpoint.
 #[test]
 fn command_that_takes_a_change_back_is_no_step() {
-    let by = |invocation: &str, record: StoredRecord| {
-        let invocation_id = InvocationId::new(invocation);
-        let (agent, agent_path) = ("a".to_owned(), "a".to_owned());
-        let origin = Origin { invocation_id, parent_invocation_id: None, agent, agent_path };
-        StoredRecord { origin: Some(origin.into()), ..record }
-    };
     let created = |run: &str, checkpoint| {
         recorded(Event::CheckpointCreated {
             checkpoint,
